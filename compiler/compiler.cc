@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "compiler/compiler.h"
+
+#include <chrono>
+#include <unordered_map>
+
+#include "compiler/ir/clone.h"
+#include "compiler/lower/evaluate.h"
+#include "compiler/lower/lower.h"
+#include "compiler/onnx/import.h"
+
+namespace ampc {
+namespace {
+
+// The plan keeps the source model, so that amprun can export the trained one without ONNX or the compiler. Weight bytes
+// that no state holds (integer tables, folded constants) follow the states' bytes in the weight section.
+class WithExtraBytes final : public plan::WeightSection {
+ public:
+  WithExtraBytes(std::shared_ptr<plan::WeightSection> states, std::vector<std::pair<int64_t, ir::ByteRef>> extra, int64_t size)
+      : states_(std::move(states)), extra_(std::move(extra)), size_(size) {}
+  int64_t size() const override { return size_; }
+  Status Read(int64_t offset, std::span<std::byte> out) const override {
+    AMPC_TRY(states_->Read(offset, out));
+    const int64_t end = offset + static_cast<int64_t>(out.size());
+    for (const auto& [at, bytes] : extra_) {
+      const int64_t from = std::max(offset, at), to = std::min(end, at + bytes.length);
+      if (from >= to) continue;
+      AMPC_TRY(bytes.source->Read(bytes.offset + from - at, out.subspan(static_cast<size_t>(from - offset), static_cast<size_t>(to - from))));
+    }
+    return {};
+  }
+
+ private:
+  std::shared_ptr<plan::WeightSection> states_;
+  std::vector<std::pair<int64_t, ir::ByteRef>> extra_;
+  int64_t size_;
+};
+
+void AddSource(SourceInfo source, plan::Plan& plan) {
+  plan.source_model = std::move(source.model);
+  plan.source_name = std::move(source.name);
+  int64_t at = plan.weights->size();
+  std::vector<std::pair<int64_t, ir::ByteRef>> extra;
+  for (SourceExport& e : source.exports) {
+    if (e.entry.state < 0) {
+      at = (at + 63) / 64 * 64;
+      e.entry.offset = at;
+      e.entry.length = e.bytes.length;
+      extra.emplace_back(at, e.bytes);
+      at += e.bytes.length;
+    }
+    plan.exports.push_back(std::move(e.entry));
+  }
+  if (!extra.empty()) plan.weights = std::make_shared<WithExtraBytes>(plan.weights, std::move(extra), at);
+}
+
+// Another batch in evaluation: the model is imported again with those dims, and its forward graph becomes the start of `eval`
+// in the same module (states are found by name).
+Status ImportEval(const std::string& model, const CompileOptions& options, ir::Module& module) {
+  Diagnostics silent;  // everything that there is to say was said for the train graph
+  AMPC_ASSIGN(ImportedModel imported, ImportModel(model, options, silent, EvaluateNode, DimSet::kEval));
+  module.eval = std::make_unique<ir::Graph>(module, "eval");
+  std::unordered_map<ir::ValueId, ir::ValueId> map;
+  const ir::Graph& source = *imported.module->train;
+  ir::CopyNodes(source, *module.eval, map);
+  for (const ir::OutputInfo& out : source.outputs()) {
+    if (!map.contains(out.value)) return Unsupported("E0213", "output '{}' is an input or a weight handed through", out.name);
+    module.eval->SetOutput(out.name, map.at(out.value));
+  }
+  return {};
+}
+
+// Everything between the forward graph and the cleaned-up step.
+Status BuildTrainingStep(PassManager& passes, ir::Module& m, PassContext& context) {
+  // BatchNormalization and Dropout into training mode, in train only.
+  AMPC_TRY(passes.Run("train-mode", m, context));
+  // What the model has and the loss does not need goes before casts and gradients see it.
+  AMPC_TRY(passes.Run("dce", m, context));
+  // Casts by policy, on the forward graph: backward then follows forward dtypes.
+  AMPC_TRY(passes.Run("autocast", m, context));
+  // The seed of the backward pass, scaled.
+  AMPC_TRY(passes.Run("loss-scale", m, context));
+  // Gradients by the ops' own rules.
+  AMPC_TRY(passes.Run("autodiff", m, context));
+  // train | apply, with fp32 buffers between them when a window has several micro-batches.
+  AMPC_TRY(passes.Run("accumulate", m, context));
+  // One kernel over all gradients; the check sees what the optimizer will use.
+  AMPC_TRY(passes.Run("unscale-check", m, context));
+  // On unscaled gradients, so that clipping does not depend on the scale.
+  AMPC_TRY(passes.Run("clip", m, context));
+  // fp32 masters, moments, schedule; all predicated on found_inf.
+  AMPC_TRY(passes.Run("optimizer", m, context));
+  // At most one cast per weight and update: a low copy that the update refreshes.
+  AMPC_TRY(passes.Run("master-weights", m, context));
+  // Growth, backoff, floor, ceiling, hysteresis; counts skips.
+  AMPC_TRY(passes.Run("scaler-update", m, context));
+  // One micro-batch per window: one program, no buffers between gradient and update.
+  AMPC_TRY(passes.Run("merge-apply", m, context));
+  return {};
+}
+
+}  // namespace
+
+Result<Compiled> Compile(const std::string& model, const CompileOptions& options, PassManager& passes, Diagnostics& diagnostics) {
+  AMPC_TRY(passes.CheckNames());
+  PassContext context{options, diagnostics, EvaluateNode};
+  Compiled out;
+
+  // One sweep over the file: canonical opset form, functions inlined, dims bound, shape arithmetic folded.
+  const auto start = std::chrono::steady_clock::now();
+  AMPC_ASSIGN(ImportedModel imported, ImportModel(model, options, diagnostics, EvaluateNode));
+  out.module = std::move(imported.module);
+  ir::Module& m = *out.module;
+  AMPC_TRY(passes.Check("import", m));
+  AMPC_TRY(passes.After("import", m, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()));
+  if (passes.stopped()) return out;
+
+  if (!options.eval_dims.empty()) AMPC_TRY(ImportEval(model, options, m));
+  // Equal reads of a weight become one, so that a tied weight is cast once.
+  AMPC_TRY(passes.Run("cse", m, context));
+  // Loss and metrics, as the settings ask.
+  AMPC_TRY(passes.Run("attach-loss", m, context));
+  // The eval graph forks here: before training mode, casts and gradients.
+  AMPC_TRY(passes.Run("fork-eval", m, context));
+  if (!options.forward_only) AMPC_TRY(BuildTrainingStep(passes, m, context));
+  // Clean up what the passes above left: value-preserving cast pairs, equal nodes, constants, dead nodes.
+  AMPC_TRY(passes.Run("clean-casts", m, context));
+  AMPC_TRY(passes.Run("fold", m, context));
+  AMPC_TRY(passes.Run("cse", m, context));
+  AMPC_TRY(passes.Run("dce", m, context));
+  // Layouts before fusion, so that groups are made of values that lie alike.
+  AMPC_TRY(passes.Run("layout", m, context));
+  AMPC_TRY(passes.Run("fuse", m, context));
+  AMPC_TRY(passes.Run("dce", m, context));
+  if (passes.stopped()) return out;
+
+  AMPC_TRY(passes.Check("lower", m));
+  AMPC_ASSIGN(out.plan, LowerModule(m));
+  AddSource(std::move(imported.source), out.plan);
+  out.plan.accumulate = options.accumulate;
+  out.plan.max_skips = options.scaler.max_skips;
+  out.lowered = true;
+  return out;
+}
+
+}  // namespace ampc

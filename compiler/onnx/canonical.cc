@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// Forms that changed between opsets: attributes that became inputs, inputs and outputs that came or went.
+#include "compiler/onnx/canonical.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+namespace ampc {
+namespace {
+
+using ir::ValueId;
+
+void SetInput(SourceNode& n, size_t i, ValueId v) {
+  if (n.inputs.size() <= i) n.inputs.resize(i + 1, ir::kNone);
+  n.inputs[i] = v;
+}
+
+// An ints attribute becomes input `slot`; absent stays absent.
+void IntsToInput(CanonicalContext& c, SourceNode& n, std::string_view attr, size_t slot) {
+  if (!n.attrs.Has(attr)) return;
+  SetInput(n, slot, c.b.Ints(n.attrs.Ints(attr)));
+  n.attrs.Erase(attr);
+}
+
+// A float attribute becomes scalar input `slot`, of the dtype of input 0.
+void FloatToInput(CanonicalContext& c, SourceNode& n, std::string_view attr, size_t slot) {
+  if (!n.attrs.Has(attr)) return;
+  SetInput(n, slot, c.b.Scalar(c.type(n, 0).dtype, n.attrs.Float(attr)));
+  n.attrs.Erase(attr);
+}
+
+Status Axes(CanonicalContext& c, SourceNode& n) {
+  IntsToInput(c, n, "axes", 1);
+  return {};
+}
+
+Status Clip(CanonicalContext& c, SourceNode& n) {
+  FloatToInput(c, n, "min", 1);
+  FloatToInput(c, n, "max", 2);
+  return {};
+}
+
+Status Pad(CanonicalContext& c, SourceNode& n) {
+  IntsToInput(c, n, "pads", 1);
+  if (n.version < 11 && n.attrs.Has("value")) FloatToInput(c, n, "value", 2);
+  return {};
+}
+
+Status Slice(CanonicalContext& c, SourceNode& n) {
+  if (n.version >= 10) return {};
+  IntsToInput(c, n, "starts", 1);
+  IntsToInput(c, n, "ends", 2);
+  IntsToInput(c, n, "axes", 3);
+  return {};
+}
+
+Status TopK(CanonicalContext& c, SourceNode& n) {
+  if (n.attrs.Has("k")) SetInput(n, 1, c.b.Ints({n.attrs.Int("k")}));
+  n.attrs.Erase("k");
+  return {};
+}
+
+// Canonical: the sizes are always written out.
+Status Split(CanonicalContext& c, SourceNode& n) {
+  IntsToInput(c, n, "split", 1);
+  const auto parts = n.attrs.Int("num_outputs", static_cast<int64_t>(n.wanted.size()));
+  n.attrs.Erase("num_outputs");
+  if (n.Has(1) || n.inputs.empty()) return {};
+  const Dims& dims = c.type(n, 0).dims;
+  const auto rank = static_cast<int64_t>(dims.size());
+  int64_t axis = n.attrs.Int("axis");
+  if (axis < 0) axis += rank;
+  if (axis < 0 || axis >= rank) return BadInput("E0107", "axis {} of an input of rank {}", n.attrs.Int("axis"), rank);
+  const int64_t whole = dims[static_cast<size_t>(axis)];
+  if (parts <= 0 || parts != static_cast<int64_t>(n.wanted.size())) {
+    return BadInput("E0107", "num_outputs is {}, but the node has {} outputs", parts, n.wanted.size());
+  }
+  if (n.version < 18 && whole % parts != 0) {
+    return BadInput("E0107", "axis {} has {} elements, which {} outputs do not share equally", axis, whole, parts);
+  }
+  const int64_t size = (whole + parts - 1) / parts;
+  std::vector<int64_t> sizes(static_cast<size_t>(parts), size);
+  sizes.back() = whole - size * (parts - 1);
+  if (sizes.back() < 0) return BadInput("E0107", "axis {} has {} elements, too few for {} outputs", axis, whole, parts);
+  SetInput(n, 1, c.b.Ints(sizes));
+  return {};
+}
+
+Status Dropout(CanonicalContext& c, SourceNode& n) {
+  if (n.attrs.Has("ratio")) {  // before opset 12: an attribute, and inference only
+    SetInput(n, 1, c.b.Scalar(c.Float(DType::kFloat32), n.attrs.Float("ratio")));
+    n.attrs.Erase("ratio");
+  }
+  return {};
+}
+
+Status BatchNormalization(CanonicalContext&, SourceNode& n) {
+  if (n.version < 9 && n.attrs.Int("spatial", 1) != 1) {
+    return Unsupported("E0102", "attribute spatial=0 (statistics per element) is not supported");
+  }
+  n.attrs.Erase("spatial");
+  // Before opset 14 the outputs said that it trains: Y, mean, var, saved_mean, saved_var.
+  if (n.version < 14 && n.wanted.size() > 1) n.attrs.Set("training_mode", int64_t{1});
+  for (size_t i = 3; i < n.wanted.size(); ++i) {
+    if (n.wanted[i]) return Unsupported("E0102", "output {} (saved statistics) is read, which is not supported", i);
+  }
+  if (n.attrs.Int("training_mode") != 0) {
+    n.wanted.resize(3, false);  // opset 15 has all three in training
+  } else if (std::any_of(n.wanted.begin() + 1, n.wanted.end(), [](bool w) { return w; })) {
+    return BadInput("E0107", "outputs 1 and 2 exist in training mode only");
+  } else {
+    n.wanted.resize(1);
+  }
+  return {};
+}
+
+// Before opset 13: everything from `axis` on is one axis, and the default axis is 1.
+Status Softmax(CanonicalContext& c, SourceNode& n) {
+  if (n.version >= 13) return {};
+  const Dims dims = c.type(n, 0).dims;
+  const auto rank = static_cast<int64_t>(dims.size());
+  int64_t axis = n.attrs.Int("axis", 1);
+  if (axis < 0) axis += rank;
+  n.attrs.Set("axis", int64_t{-1});
+  if (axis == rank - 1) return {};
+  if (axis < 0 || axis > rank) return BadInput("E0107", "axis {} of an input of rank {}", axis, rank);
+  const auto split = dims.begin() + axis;
+  const Dims flat = {std::accumulate(dims.begin(), split, int64_t{1}, std::multiplies<>()),
+                     std::accumulate(split, dims.end(), int64_t{1}, std::multiplies<>())};
+  const ValueId y = c.b.Op(n.op, {c.b.Reshape(n.inputs[0], flat)}, n.attrs);
+  n.Replace(c.b.Reshape(y, dims));
+  return c.b.TakeStatus();
+}
+
+// Before opset 21: scale and bias per group, now per channel.
+Status GroupNormalization(CanonicalContext& c, SourceNode& n) {
+  if (n.version >= 21 || n.inputs.size() < 3) return {};
+  const Dims& x = c.type(n, 0).dims;
+  const int64_t groups = n.attrs.Int("num_groups");
+  if (x.size() < 2 || groups <= 0 || x[1] % groups != 0) {
+    return BadInput("E0107", "{} groups do not share the channels of {} equally", groups, ToString(x));
+  }
+  const Dims wide = {groups, x[1] / groups}, narrow = {groups, 1}, flat = {x[1]};
+  for (size_t i = 1; i < 3; ++i) {
+    n.inputs[i] = c.b.Reshape(c.b.Expand(c.b.Reshape(n.inputs[i], narrow), wide), flat);
+  }
+  return c.b.TakeStatus();
+}
+
+// Upper bounds that newer opsets express by leaving the input out.
+Status Resize(CanonicalContext&, SourceNode& n) {
+  if (n.version < 11) return Unsupported("E0102", "Resize before opset 11 rounds in ways of its own; export with opset 11 or newer");
+  return {};
+}
+
+constexpr CanonicalRow kRules[] = {
+    {"ReduceL1", Axes},        {"ReduceL2", Axes},
+    {"ReduceLogSum", Axes},    {"ReduceLogSumExp", Axes},
+    {"ReduceMax", Axes},       {"ReduceMean", Axes},
+    {"ReduceMin", Axes},       {"ReduceProd", Axes},
+    {"ReduceSum", Axes},       {"ReduceSumSquare", Axes},
+    {"Squeeze", Axes},         {"Unsqueeze", Axes},
+    {"Clip", Clip},            {"Pad", Pad},
+    {"Slice", Slice},          {"TopK", TopK},
+    {"Split", Split},          {"Dropout", Dropout},
+    {"Softmax", Softmax},      {"LogSoftmax", Softmax},
+    {"Resize", Resize},        {"BatchNormalization", BatchNormalization},
+    {"GroupNormalization", GroupNormalization},
+};
+
+const CanonicalRow* FindRow(std::string_view op) {
+  for (const auto rules : {FormRules(), ValueRules()}) {
+    for (const CanonicalRow& row : rules) {
+      if (row.op == op) return &row;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::span<const CanonicalRow> FormRules() { return kRules; }
+
+CanonicalRule FindCanonicalRule(std::string_view op) {
+  const CanonicalRow* row = FindRow(op);
+  return row == nullptr ? nullptr : row->rule;
+}
+
+bool RuleReplaces(std::string_view op) {
+  const CanonicalRow* row = FindRow(op);
+  return row != nullptr && row->replaces;
+}
+
+}  // namespace ampc

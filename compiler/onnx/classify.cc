@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// What each initializer becomes, and why.
+//
+// Default: every float initializer trains, except running statistics, rank-0 tensors, one-element operands of
+// arithmetic (exporters write Python scalars as shape [1]), tensors that hold ±inf or |v| >= 1e30 (masks), and those
+// that are read only where no gradient goes. --trainable selects: a glob among the default set; a name without
+// wildcards any float tensor that a gradient can reach, also the value of a Constant node. --freeze subtracts.
+#include <algorithm>
+
+#include "compiler/onnx/source.h"
+#include "runtime/config/value.h"
+
+namespace ampc {
+namespace {
+
+std::string FirstUse(const SourceTensor& tensor, bool SourceUse::* which) {
+  for (const SourceUse& use : tensor.uses) {
+    if (use.*which) return use.where;
+  }
+  return tensor.uses.empty() ? "" : tensor.uses.front().where;
+}
+
+bool Any(const SourceTensor& tensor, bool SourceUse::* which) {
+  return std::any_of(tensor.uses.begin(), tensor.uses.end(), [&](const SourceUse& u) { return u.*which; });
+}
+
+// Why a tensor does not train by default; "" when it does.
+struct Standing {
+  std::string why_not;
+  bool can_train = true;  // a name without wildcards can select it
+};
+
+Result<Standing> StandingOf(SourceTensor& tensor) {
+  if (!tensor.is_float()) return Standing{fmt::format("its type is {}", Name(tensor.data.form.dtype)), false};
+  if (tensor.uses.empty()) return Standing{"nothing reads it", false};
+  if (Any(tensor, &SourceUse::statistic)) {
+    return Standing{fmt::format("a running statistic ({})", FirstUse(tensor, &SourceUse::statistic)), false};
+  }
+  if (!Any(tensor, &SourceUse::differentiable)) {
+    return Standing{fmt::format("read only where no gradient goes ({})", tensor.uses.front().where), false};
+  }
+  if (tensor.data.form.dims.empty()) return Standing{"rank 0, a scalar"};
+  const bool scalar = std::all_of(tensor.uses.begin(), tensor.uses.end(), [](const SourceUse& u) { return u.scalar; });
+  if (tensor.one_element() && scalar) {
+    return Standing{fmt::format("one element, used in arithmetic ({})", FirstUse(tensor, &SourceUse::differentiable))};
+  }
+  if (tensor.from_constant) return Standing{"the value of a Constant node"};
+  AMPC_ASSIGN(const ValueScan scan, ScanOf(tensor));
+  if (scan.is_mask()) {
+    return Standing{scan.has_inf ? "holds infinities, a mask" : "holds values of 1e30 and more, a mask"};
+  }
+  return Standing{};
+}
+
+bool Matches(std::string_view glob, const SourceTensor& tensor) {
+  return GlobMatches(glob, tensor.name) || GlobMatches(glob, tensor.original);
+}
+
+Status NoMatch(std::string_view flag, const std::string& glob, const SourceModel& source) {
+  std::vector<std::string_view> names;
+  for (const SourceTensor& t : source.tensors()) names.push_back(t.name);
+  return BadInput("E0113", "{} '{}' matches no initializer{}", flag, glob, Suggest(glob, names));
+}
+
+// Marks what one --trainable pattern selects.
+Status Select(const std::string& glob, const SourceModel& source, const std::vector<Standing>& standing,
+              std::vector<bool>& selected) {
+  const bool pattern = IsGlob(glob);
+  bool found = false;
+  std::string refused;
+  for (size_t i = 0; i < selected.size(); ++i) {
+    const SourceTensor& tensor = source.tensors()[i];
+    if (!Matches(glob, tensor)) continue;
+    if (standing[i].why_not.empty() || (!pattern && standing[i].can_train)) {
+      selected[i] = found = true;
+    } else if (refused.empty()) {
+      refused = fmt::format("'{}' ({}{})", tensor.name, standing[i].why_not,
+                            standing[i].can_train ? "; give its name without wildcards to train it" : "");
+    }
+  }
+  if (found) return {};
+  if (refused.empty()) return NoMatch("--trainable", glob, source);
+  return BadInput("E0113", "--trainable '{}' matches nothing that can train: {}", glob, refused);
+}
+
+void Settle(SourceTensor& tensor, const Standing& standing, bool trainable, std::string why_frozen) {
+  tensor.trainable = trainable;
+  const bool candidate = standing.why_not.empty();
+  const bool statistic = Any(tensor, &SourceUse::statistic);
+  tensor.reason = trainable ? "trains" : candidate ? std::move(why_frozen) : standing.why_not;
+  if (trainable || (candidate && tensor.is_float())) {
+    tensor.role = plan::Role::kWeight;
+    tensor.is_state = true;
+  } else if (statistic && tensor.is_float()) {
+    tensor.role = plan::Role::kStatistic;
+    tensor.is_state = true;
+  } else {
+    tensor.role = plan::Role::kConstant;
+    tensor.is_state = tensor.data.form.elements > kMaxConstantElements;
+  }
+}
+
+}  // namespace
+
+Result<ValueScan> ScanOf(SourceTensor& tensor) {
+  if (!tensor.scan) {
+    AMPC_ASSIGN(tensor.scan, ScanValues(tensor.data));
+  }
+  return *tensor.scan;
+}
+
+Status Classify(SourceModel& source, const CompileOptions& options, Diagnostics& diagnostics) {
+  std::vector<SourceTensor>& tensors = source.tensors();
+  std::vector<Standing> standing;
+  for (SourceTensor& tensor : tensors) {
+    AMPC_ASSIGN(Standing s, StandingOf(tensor));
+    standing.push_back(std::move(s));
+  }
+  std::vector<bool> selected(tensors.size(), false), frozen(tensors.size(), false);
+  for (const std::string& glob : options.trainable) AMPC_TRY(Select(glob, source, standing, selected));
+  for (const std::string& glob : options.freeze) {
+    bool found = false;
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      if (!Matches(glob, tensors[i])) continue;
+      frozen[i] = found = true;
+    }
+    if (!found) return NoMatch("--freeze", glob, source);
+  }
+  std::string unused;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const bool wanted = options.trainable.empty() ? standing[i].why_not.empty() : selected[i];
+    Settle(tensors[i], standing[i], wanted && !frozen[i], frozen[i] ? "frozen by --freeze" : "not selected by --trainable");
+    if (tensors[i].uses.empty()) unused += fmt::format("{}'{}'", unused.empty() ? "" : ", ", tensors[i].name);
+    if (tensors[i].is_float()) diagnostics.Explain(tensors[i].name, "trainable", tensors[i].reason);
+  }
+  if (!unused.empty()) diagnostics.Note(fmt::format("initializers that nothing reads: {}", unused));
+  return {};
+}
+
+}  // namespace ampc

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The sweep that builds the graph. Internal to compiler/onnx; import.h is the way in.
+
+#include <deque>
+#include <map>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "compiler/onnx/canonical.h"
+#include "compiler/onnx/import.h"
+#include "compiler/onnx/source.h"
+
+namespace ampc {
+
+using Nodes = google::protobuf::RepeatedPtrField<onnx::NodeProto>;
+
+/// Indices of the nodes that `outputs` need: inputs before their readers, the same for every order of the list.
+/// Errors: E0103 (a name made twice, a cycle). `skipped` counts the rest.
+Result<std::vector<int>> OrderNodes(const Nodes& nodes, const std::vector<std::string>& outputs, const Opsets& opsets,
+                                    int* skipped);
+
+/// Lists every op that cannot be imported, functions included. Ok when there is none.
+Status CheckSupport(const SourceModel& source, const std::vector<int>& order);
+
+/// True when the op may be imported through the body that its ONNX schema gives it.
+bool HasUsableBody(const onnx::OpSchema& schema);
+
+/// Values of the symbolic dims, from the options.
+class DimBinding {
+ public:
+  DimBinding(const CompileOptions& options, DimSet set);
+  /// Dims of an input. Unbound ones are collected for Finish().
+  Dims Bind(const std::string& input, const onnx::TensorShapeProto& shape);
+  /// E0112: unbound dims with the inputs that have them; names that no input has.
+  Status Finish() const;
+
+ private:
+  std::map<std::string, int64_t> values_;
+  std::map<std::string, std::vector<std::string>> unbound_;  // dim -> inputs
+  std::unordered_set<std::string> known_;
+  std::vector<std::string> given_;
+};
+
+class Importer {
+ public:
+  Importer(SourceModel& source, const CompileOptions& options, Diagnostics& diagnostics, EvaluateFn evaluate, DimSet dims);
+  Result<std::unique_ptr<ir::Module>> Run();
+  /// StateId of an initializer, or kNone; after Run().
+  ir::StateId StateOf(const std::string& initializer) const;
+  /// True when the state of an initializer of this type is kept in a wider one.
+  bool Rounds(DType stored) const { return IsLow(stored) || Widened(stored) != stored; }
+
+ private:
+  // Names in one graph or function body.
+  struct Scope {
+    const Opsets* opsets = nullptr;
+    std::string prefix;  // of labels and value names: "" or "call/"
+    std::map<std::string, ir::ValueId> values;  // kNone: an optional input that the caller left out
+    std::map<std::string, std::vector<ir::ValueId>> sequences;
+    std::unordered_map<std::string, const onnx::AttributeProto*> attributes;  // of the call
+    std::unordered_set<std::string> read;  // names that a node of the order or an output reads
+  };
+
+  // import.cc
+  Status AddFeeds(DimBinding& dims);
+  Status SetOutputs();
+  void CompareDeclared(const onnx::ValueInfoProto& declared, ir::ValueId value);
+  // sweep.cc
+  Status ImportNodes(Scope& scope, const Nodes& nodes, const std::vector<int>& order);
+  Status ImportNode(Scope& scope, const onnx::NodeProto& node);
+  Result<SourceNode> ReadNode(const Scope& scope, const onnx::NodeProto& node, const onnx::OpSchema& schema);
+  Status ReadInputs(Scope& scope, const onnx::NodeProto& node, SourceNode& out);
+  Result<Attr> ReadAttribute(const onnx::AttributeProto& attribute);
+  Status BuildNode(Scope& scope, const onnx::NodeProto& node, SourceNode& source, const OpDef& op, ir::LocId loc);
+  Status KeepFp32Slots(SourceNode& source, const OpDef& op, ir::Builder& b);
+  using Replacements = std::unordered_map<ir::ValueId, ir::ValueId>;
+  // Replaces a node whose inputs are constants by Constant nodes of the same names; old output -> new one.
+  Status Fold(ir::NodeId n, Replacements& replaced);
+  // Folds what a rule has added behind `last`.
+  Status FoldAfter(ir::NodeId last, SourceNode& source);
+  Status Bind(Scope& scope, const onnx::NodeProto& node, std::span<const ir::ValueId> results);
+  // functions.cc
+  Status CallFunction(Scope& caller, const onnx::NodeProto& node, const onnx::FunctionProto& function, const Opsets& opsets);
+  Status CallSchemaFunction(Scope& caller, const onnx::NodeProto& node, const onnx::OpSchema& schema, const SourceNode& source);
+  // The value behind a name: what a node made, or an initializer on its first use.
+  Result<ir::ValueId> Lookup(Scope& scope, const std::string& name);
+  Result<ir::ValueId> Materialize(const SourceTensor& tensor);
+  DType Widened(DType t) const { return widen_ && IsFloat(t) ? DType::kFloat64 : t; }
+
+  SourceModel& source_;
+  const CompileOptions& options_;
+  Diagnostics& diagnostics_;
+  EvaluateFn evaluate_;
+  DimSet dims_;
+  bool widen_;
+  std::unique_ptr<ir::Module> module_;
+  ir::Graph* graph_ = nullptr;
+  Scope main_;
+  std::unordered_map<std::string, size_t> tensor_index_;        // initializers
+  std::unordered_map<std::string, ir::StateId> states_;         // by initializer
+  std::unordered_map<ir::ValueId, ir::ValueId> state_behind_;   // a low-precision parameter's cast -> its fp32 state
+  std::vector<const onnx::FunctionProto*> calls_;               // active, for cycles
+  std::deque<onnx::FunctionProto> schema_functions_;            // bodies that ONNX's schemas define
+};
+
+/// Inference form of the source and what is exported with it.
+Result<SourceInfo> MakeSourceInfo(SourceModel& source, const Importer& importer);
+
+}  // namespace ampc

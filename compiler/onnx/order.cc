@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which nodes are imported and in what order, and whether all of them can be.
+#include <algorithm>
+#include <map>
+
+#include <onnx/defs/schema.h>
+
+#include "compiler/onnx/importer.h"
+
+namespace ampc {
+namespace {
+
+// Depth-first from the outputs, on an explicit stack: graphs are deep.
+class Orderer {
+ public:
+  Orderer(const Nodes& nodes, const Opsets& opsets) : nodes_(nodes), opsets_(opsets), mark_(static_cast<size_t>(nodes.size()), 0) {}
+
+  Status Index() {
+    for (int n = 0; n < nodes_.size(); ++n) {
+      for (const std::string& out : nodes_[n].output()) {
+        if (out.empty()) continue;
+        auto [it, fresh] = producer_.emplace(out, n);
+        if (!fresh) {
+          return BadInput("E0103", "value '{}' is made twice: by {} and by {}", out,
+                          DescribeNode(nodes_[it->second], opsets_), DescribeNode(nodes_[n], opsets_));
+        }
+      }
+    }
+    return {};
+  }
+
+  Status Visit(const std::string& output) {
+    Push(output);
+    while (!stack_.empty()) {
+      Frame& top = stack_.back();
+      const auto& inputs = nodes_[top.node].input();
+      if (top.next == inputs.size()) {
+        mark_[static_cast<size_t>(top.node)] = kDone;
+        order_.push_back(top.node);
+        stack_.pop_back();
+        continue;
+      }
+      const std::string& input = inputs[top.next++];
+      if (OnStack(input)) return Cycle(input);
+      Push(input);
+    }
+    return {};
+  }
+
+  std::vector<int> Take() { return std::move(order_); }
+
+ private:
+  struct Frame {
+    int node, next;
+  };
+  static constexpr char kActive = 1, kDone = 2;
+
+  int ProducerOf(const std::string& name) const {
+    auto it = name.empty() ? producer_.end() : producer_.find(name);
+    return it == producer_.end() ? -1 : it->second;
+  }
+  bool OnStack(const std::string& name) const {
+    const int n = ProducerOf(name);
+    return n >= 0 && mark_[static_cast<size_t>(n)] == kActive;
+  }
+  void Push(const std::string& name) {
+    const int n = ProducerOf(name);
+    if (n < 0 || mark_[static_cast<size_t>(n)] != 0) return;
+    mark_[static_cast<size_t>(n)] = kActive;
+    stack_.push_back({n, 0});
+  }
+  Status Cycle(const std::string& name) const {
+    return BadInput("E0103", "the graph has a cycle: {} reads '{}', which depends on its own outputs",
+                    DescribeNode(nodes_[stack_.back().node], opsets_), name);
+  }
+
+  const Nodes& nodes_;
+  const Opsets& opsets_;
+  std::unordered_map<std::string_view, int> producer_;
+  std::vector<char> mark_;
+  std::vector<Frame> stack_;
+  std::vector<int> order_;
+};
+
+// Ops whose precision, gradient or random numbers are decided for the op as a whole: their bodies in ONNX's schemas are no
+// substitute for a row.
+constexpr std::string_view kWholeOps[] = {
+    "Attention", "Bernoulli", "CausalConvWithState", "DynamicQuantizeLinear", "GroupNormalization", "LayerNormalization",
+    "LinearAttention", "LogSoftmax", "MeanVarianceNormalization", "NegativeLogLikelihoodLoss", "RMSNormalization",
+    "ReduceLogSumExp", "SequenceMap", "Softmax", "SoftmaxCrossEntropyLoss",
+};
+
+// Collects what is not supported, by op.
+class SupportCheck {
+ public:
+  explicit SupportCheck(const SourceModel& source) : source_(source) {}
+
+  void Check(const Nodes& nodes, const std::vector<int>& order, const Opsets& opsets, const std::string& prefix) {
+    for (int n : order) CheckNode(nodes[n], opsets, prefix);
+  }
+
+  Status Take() const {
+    std::string text;
+    size_t nodes = 0;
+    for (const auto& [op, finding] : found_) {
+      nodes += finding.labels.size();
+      text += fmt::format("\n  {}{}: ", op, finding.why);
+      constexpr size_t kShown = 4;
+      for (size_t i = 0; i < std::min(kShown, finding.labels.size()); ++i) {
+        text += fmt::format("{}node '{}'", i == 0 ? "" : ", ", finding.labels[i]);
+      }
+      if (finding.labels.size() > kShown) text += fmt::format(" and {} more", finding.labels.size() - kShown);
+    }
+    if (found_.empty()) return {};
+    return Unsupported("E0102", "{} op{} in {} node{} not supported:{}", found_.size(), found_.size() == 1 ? "" : "s", nodes,
+                       nodes == 1 ? " is" : "s are", text);
+  }
+
+ private:
+  struct Finding {
+    std::string why;
+    std::vector<std::string> labels;
+  };
+
+  void CheckNode(const onnx::NodeProto& node, const Opsets& opsets, const std::string& prefix) {
+    if (const Function* f = source_.FindFunction(node); f != nullptr) {
+      if (!functions_.insert(f->proto).second) return;
+      const std::vector<std::string> outputs(f->proto->output().begin(), f->proto->output().end());
+      auto order = OrderNodes(f->proto->node(), outputs, f->opsets, nullptr);
+      if (order.ok()) Check(f->proto->node(), *order, f->opsets, prefix + LabelOf(node) + "/");
+      return;
+    }
+    const std::string_view domain = DomainOf(node.domain());
+    const int opset = opsets.For(domain);
+    const onnx::OpSchema* schema = SchemaOf(node.op_type(), opset, domain);
+    std::string why;
+    if (opset == 0) {
+      why = fmt::format(" (no opset of domain '{}' is imported)", domain);
+    } else if (!domain.empty()) {
+      why = fmt::format(" (domain '{}', opset {})", domain, opset);
+    } else if (schema == nullptr) {
+      why = fmt::format(" (opset {} has no such op)", opset);
+    } else if (schema->Deprecated()) {
+      why = fmt::format(" (deprecated in opset {})", opset);
+    } else if (FindOp("", node.op_type()) == nullptr && !RuleReplaces(node.op_type()) && !HasUsableBody(*schema)) {
+      why = fmt::format(" (opset {})", opset);
+    } else {
+      return;
+    }
+    Finding& finding = found_[OpWithVersion(node, opsets)];
+    finding.why = std::move(why);
+    finding.labels.push_back(prefix + LabelOf(node));
+  }
+
+  const SourceModel& source_;
+  std::map<std::string, Finding> found_;
+  std::unordered_set<const onnx::FunctionProto*> functions_;
+};
+
+}  // namespace
+
+bool HasUsableBody(const onnx::OpSchema& schema) {
+  if (std::find(std::begin(kWholeOps), std::end(kWholeOps), schema.Name()) != std::end(kWholeOps)) return false;
+  return schema.HasFunction() || schema.HasContextDependentFunction();
+}
+
+Result<std::vector<int>> OrderNodes(const Nodes& nodes, const std::vector<std::string>& outputs, const Opsets& opsets,
+                                    int* skipped) {
+  Orderer orderer(nodes, opsets);
+  AMPC_TRY(orderer.Index());
+  for (const std::string& out : outputs) AMPC_TRY(orderer.Visit(out));
+  std::vector<int> order = orderer.Take();
+  if (skipped != nullptr) *skipped = nodes.size() - static_cast<int>(order.size());
+  return order;
+}
+
+Status CheckSupport(const SourceModel& source, const std::vector<int>& order) {
+  SupportCheck check(source);
+  check.Check(source.graph().node(), order, source.opsets(), "");
+  return check.Take();
+}
+
+}  // namespace ampc

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The source model while it is imported: the parsed ModelProto without large weight bytes, and what is
+// known of every initializer. Internal to compiler/onnx.
+//
+//   LoadModel      reads and parses, checks versions
+//   SettleConstants  moves large Constant nodes, and those that --trainable names, to the initializers
+//   CountUses      where every initializer is read
+//   Untie          gives independent parameters that an exporter merged a copy each
+//   Classify       what each initializer becomes: a parameter, a statistic, a constant; and why
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include <onnx/onnx_pb.h>
+
+#include "compiler/diagnostics.h"
+#include "compiler/onnx/weights.h"
+#include "compiler/ops/op_def.h"
+#include "passes/options.h"
+#include "runtime/base/glob.h"
+
+namespace onnx {
+class OpSchema;
+}
+
+namespace ampc {
+
+/// Initializers up to this many elements that do not train become Constant nodes, whose values passes see.
+inline constexpr int64_t kMaxConstantElements = 64 << 10;
+/// Oldest and newest opset of domain "" that is read.
+inline constexpr int kOldestOpset = 7;
+
+/// "" and "ai.onnx" are one domain.
+inline std::string_view DomainOf(std::string_view domain) { return domain == "ai.onnx" ? "" : domain; }
+
+/// Opset versions that a model or a function imports, by domain.
+class Opsets {
+ public:
+  void Set(std::string_view domain, int64_t version) { versions_[std::string(DomainOf(domain))] = version; }
+  /// 0 when the domain is not imported.
+  int For(std::string_view domain) const {
+    auto it = versions_.find(std::string(DomainOf(domain)));
+    return it == versions_.end() ? 0 : static_cast<int>(it->second);
+  }
+
+ private:
+  std::unordered_map<std::string, int64_t> versions_;
+};
+
+/// One read of an initializer by a node of the main graph (through Identity nodes) or by an output of the graph.
+struct SourceUse {
+  int node = -1;  ///< index in graph().node(); -1: graph output number `slot`
+  int slot = 0;
+  /// What happens there; functions and ops that only move elements are looked through.
+  bool statistic = false;       ///< a running statistic
+  bool differentiable = false;  ///< a gradient can flow
+  bool scalar = true;           ///< only arithmetic, where one element is a Python scalar
+  std::string where = {};       ///< "BatchNormalization-15 input 3"
+};
+
+struct SourceTensor {
+  std::string name;      ///< in the model as it is exported
+  std::string original;  ///< before Untie
+  TensorData data;
+  std::vector<SourceUse> uses = {};
+  bool from_constant = false;  ///< was the value of a Constant node
+  std::optional<ValueScan> scan = {};  ///< ScanOf() keeps it
+
+  // Set by Classify.
+  bool is_state = false;  ///< becomes a StateVar, else Constant
+  plan::Role role = plan::Role::kConstant;
+  bool trainable = false;
+  std::string reason = {};
+
+  bool is_float() const { return IsFloat(data.form.dtype); }
+  bool one_element() const { return data.form.elements == 1; }
+};
+
+/// Values of a float tensor, read once.
+Result<ValueScan> ScanOf(SourceTensor& tensor);
+
+struct Function {
+  const onnx::FunctionProto* proto = nullptr;
+  Opsets opsets;
+};
+
+class SourceModel {
+ public:
+  SourceModel(std::unique_ptr<onnx::ModelProto> proto, ModelFiles files, std::string name);
+
+  onnx::ModelProto& proto() { return *proto_; }
+  const onnx::ModelProto& proto() const { return *proto_; }
+  const onnx::GraphProto& graph() const { return proto_->graph(); }
+  const std::string& name() const { return name_; }
+  ModelFiles& files() { return files_; }
+  const Opsets& opsets() const { return opsets_; }
+  std::vector<SourceTensor>& tensors() { return tensors_; }
+  const std::vector<SourceTensor>& tensors() const { return tensors_; }
+  /// The function that a node calls, or null.
+  const Function* FindFunction(const onnx::NodeProto& node) const;
+  /// Adds a tensor that is, or becomes, an initializer.
+  void AddTensor(SourceTensor tensor) { tensors_.push_back(std::move(tensor)); }
+
+ private:
+  std::unique_ptr<onnx::ModelProto> proto_;
+  ModelFiles files_;
+  std::string name_;
+  Opsets opsets_;
+  std::unordered_map<std::string, Function> functions_;
+  std::vector<SourceTensor> tensors_;
+};
+
+/// Reads a model file (`.onnxtext`: ONNX's text syntax). Errors: E0101, E0104, E0105, E0114.
+Result<SourceModel> LoadModel(const std::string& path);
+/// The same from ONNX text; external data is looked up in `folder`.
+Result<SourceModel> LoadModelText(const std::string& text, const std::string& folder);
+/// LoadModel's result made ready for import: all of the steps above.
+Status PrepareSource(SourceModel& source, const CompileOptions& options, Diagnostics& diagnostics);
+
+// The steps of PrepareSource.
+Status SettleConstants(SourceModel& source, const CompileOptions& options);
+void CountUses(SourceModel& source);
+Status Untie(SourceModel& source, const CompileOptions& options, Diagnostics& diagnostics);
+Status Classify(SourceModel& source, const CompileOptions& options, Diagnostics& diagnostics);
+
+/// Schema of an op at an opset version of its domain, or null.
+const onnx::OpSchema* SchemaOf(std::string_view op, int opset, std::string_view domain);
+/// "node '/fc1/MatMul' (MatMul-13)"; an unnamed node is known by its op and first output.
+std::string DescribeNode(const onnx::NodeProto& node, const Opsets& opsets);
+std::string LabelOf(const onnx::NodeProto& node);
+/// "MatMul-13", "com.microsoft.FusedMatMul-1"
+std::string OpWithVersion(const onnx::NodeProto& node, const Opsets& opsets);
+
+}  // namespace ampc

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where initializers are read, and what follows from that: Constant nodes that count as weights, and parameters
+// that an exporter merged because their bytes were equal.
+#include <algorithm>
+#include <set>
+
+#include <onnx/defs/schema.h>
+
+#include "compiler/onnx/source.h"
+
+namespace ampc {
+namespace {
+
+struct Site {
+  int node, slot;
+};
+
+// What a slot of an op means for what it reads.
+struct SlotFacts {
+  bool statistic = false, differentiable = false, scalar = false;
+  bool looks_through = false;  // moves or converts elements: the readers of its output decide
+  std::string where;
+};
+
+SlotFacts FactsOf(const onnx::NodeProto& node, const Opsets& opsets, int slot) {
+  const std::string_view domain = DomainOf(node.domain());
+  const OpDef* row = FindOp(domain, node.op_type());
+  const onnx::OpSchema* schema = SchemaOf(node.op_type(), opsets.For(domain), domain);
+  SlotFacts facts;
+  facts.where = fmt::format("{} input {}", OpWithVersion(node, opsets), slot);
+  facts.differentiable = true;
+  if (row != nullptr) {
+    const uint32_t bit = slot < 32 ? 1u << slot : 0;
+    facts.statistic = (row->statistic_slots & bit) != 0;
+    facts.scalar = row->traits.arithmetic;
+    facts.looks_through = slot == 0 && (row->traits.movement || row->traits.cast);
+    if (row->grad == NoGradient) facts.differentiable = false;
+  }
+  if (schema != nullptr && !schema->inputs().empty()) {
+    const auto& formals = schema->inputs();
+    const auto& formal = formals[std::min(static_cast<size_t>(slot), formals.size() - 1)];
+    if (formal.GetDifferentiationCategory() == onnx::OpSchema::NonDifferentiable) facts.differentiable = false;
+  }
+  return facts;
+}
+
+using Readers = std::unordered_map<std::string_view, std::vector<Site>>;
+
+Readers ReadersOf(const google::protobuf::RepeatedPtrField<onnx::NodeProto>& nodes) {
+  Readers readers;
+  for (int n = 0; n < nodes.size(); ++n) {
+    for (int i = 0; i < nodes[n].input_size(); ++i) {
+      if (!nodes[n].input(i).empty()) readers[nodes[n].input(i)].push_back({n, i});
+    }
+  }
+  return readers;
+}
+
+// Follows a value to the ops that decide what it is.
+class Tracer {
+ public:
+  explicit Tracer(const SourceModel& source) : source_(source) {}
+
+  void Trace(const google::protobuf::RepeatedPtrField<onnx::NodeProto>& nodes, const Readers& readers,
+             const Opsets& opsets, Site site, SourceUse& use) {
+    const onnx::NodeProto& node = nodes[site.node];
+    if (!visited_.insert({&node, site.slot}).second) return;
+    if (const Function* f = source_.FindFunction(node); f != nullptr) {
+      if (site.slot >= f->proto->input_size()) return;
+      const Readers& inner = InnerReaders(*f);
+      TraceReaders(f->proto->node(), inner, f->opsets, f->proto->input(site.slot), use);
+      return;
+    }
+    const SlotFacts facts = FactsOf(node, opsets, site.slot);
+    if (facts.looks_through) {
+      for (const std::string& out : node.output()) TraceReaders(nodes, readers, opsets, out, use);
+      return;
+    }
+    use.statistic = use.statistic || facts.statistic;
+    use.differentiable = use.differentiable || (facts.differentiable && !facts.statistic);
+    use.scalar = use.scalar && (facts.scalar || !facts.differentiable);
+    if (use.where.empty()) use.where = facts.where;
+  }
+
+ private:
+  const Readers& InnerReaders(const Function& f) {
+    auto [it, fresh] = inner_.try_emplace(f.proto);
+    if (fresh) it->second = ReadersOf(f.proto->node());
+    return it->second;
+  }
+  void TraceReaders(const google::protobuf::RepeatedPtrField<onnx::NodeProto>& nodes, const Readers& readers,
+                    const Opsets& opsets, std::string_view name, SourceUse& use) {
+    auto it = readers.find(name);
+    if (name.empty() || it == readers.end()) return;
+    for (const Site& site : it->second) Trace(nodes, readers, opsets, site, use);
+  }
+
+  const SourceModel& source_;
+  std::set<std::pair<const onnx::NodeProto*, int>> visited_;
+  std::unordered_map<const onnx::FunctionProto*, Readers> inner_;
+};
+
+bool IsIdentity(const onnx::NodeProto& node) {
+  return node.op_type() == "Identity" && DomainOf(node.domain()).empty();
+}
+
+// Reads of a value, with Identity nodes looked through: the sites that can be given a name of their own. An Identity
+// that makes an output of the graph stays a reader.
+void DirectReads(const onnx::GraphProto& graph, const Readers& readers, const std::set<std::string_view>& outputs,
+                 std::string_view name, int depth, std::vector<Site>& sites) {
+  auto it = readers.find(name);
+  if (it == readers.end() || depth > graph.node_size()) return;
+  for (const Site& site : it->second) {
+    const onnx::NodeProto& node = graph.node(site.node);
+    if (IsIdentity(node) && node.output_size() > 0 && !outputs.contains(node.output(0))) {
+      DirectReads(graph, readers, outputs, node.output(0), depth + 1, sites);
+    } else {
+      sites.push_back(site);
+    }
+  }
+}
+
+bool Trains(const SourceTensor& tensor, const SourceUse& use) {
+  return use.statistic || (use.differentiable && !(tensor.one_element() && use.scalar));
+}
+
+bool MayUntie(const SourceTensor& tensor) {
+  if (!tensor.is_float() || tensor.data.form.dims.empty() || tensor.from_constant) return false;
+  return std::count_if(tensor.uses.begin(), tensor.uses.end(),
+                       [&](const SourceUse& use) { return Trains(tensor, use); }) > 1;
+}
+
+std::set<std::string> AllNames(const onnx::GraphProto& graph) {
+  std::set<std::string> names;
+  for (const auto& t : graph.initializer()) names.insert(t.name());
+  for (const auto& v : graph.input()) names.insert(v.name());
+  for (const auto& node : graph.node()) names.insert(node.output().begin(), node.output().end());
+  return names;
+}
+
+template <typename Field, typename Pred>
+void EraseIf(Field& field, Pred pred) {
+  int kept = 0;
+  for (int i = 0; i < field.size(); ++i) {
+    if (pred(field[i])) continue;
+    if (i != kept) field.SwapElements(i, kept);
+    ++kept;
+  }
+  field.DeleteSubrange(kept, field.size() - kept);
+}
+
+// Gives uses of an initializer their own copies, NAME.1, NAME.2, …
+class Splitter {
+ public:
+  explicit Splitter(SourceModel& source)
+      : source_(source), graph_(*source.proto().mutable_graph()), names_(AllNames(graph_)) {}
+
+  // Returns the new names. Reads that train nothing stay with the original.
+  std::vector<std::string> Split(size_t index) {
+    SourceTensor tensor = source_.tensors()[index];
+    const onnx::TensorProto* original = nullptr;
+    for (const auto& t : graph_.initializer()) {
+      if (t.name() == tensor.name) original = &t;
+    }
+    const onnx::TensorProto copy = *original;
+    const bool listed = std::any_of(graph_.input().begin(), graph_.input().end(),
+                                    [&](const auto& v) { return v.name() == tensor.name; });
+    std::vector<std::string> made;
+    std::vector<SourceUse> rest;
+    int number = 0;
+    for (SourceUse& use : tensor.uses) {
+      if (use.node < 0 || !Trains(tensor, use)) {
+        rest.push_back(std::move(use));
+        continue;
+      }
+      std::string name;
+      do {
+        name = fmt::format("{}.{}", tensor.name, ++number);
+      } while (!names_.insert(name).second);
+      graph_.mutable_node(use.node)->set_input(use.slot, name);  // also where an Identity stood between
+      AddInitializer(copy, name, listed);
+      source_.AddTensor({.name = name, .original = tensor.name, .data = tensor.data, .scan = tensor.scan});
+      made.push_back(std::move(name));
+    }
+    if (rest.empty()) dead_.insert(tensor.name);
+    return made;
+  }
+
+  // Removes initializers that nothing reads any more, with the Identity nodes that stood behind them.
+  void DropUnread() {
+    std::erase_if(source_.tensors(), [&](const SourceTensor& t) { return dead_.contains(t.name); });
+    EraseIf(*graph_.mutable_initializer(), [&](const auto& t) { return dead_.contains(t.name()); });
+    EraseIf(*graph_.mutable_input(), [&](const auto& v) { return dead_.contains(v.name()); });
+    bool grown = true;
+    while (grown) {  // a chain of Identity nodes goes link by link, in whatever order it stands
+      grown = false;
+      for (const auto& node : graph_.node()) {
+        if (Dead(node) && dead_.insert(node.output(0)).second) grown = true;
+      }
+    }
+    EraseIf(*graph_.mutable_node(), [&](const auto& node) { return Dead(node); });
+  }
+
+ private:
+  bool Dead(const onnx::NodeProto& node) const {
+    return IsIdentity(node) && node.input_size() == 1 && node.output_size() == 1 && dead_.contains(node.input(0));
+  }
+  void AddInitializer(const onnx::TensorProto& original, const std::string& name, bool listed_as_input) {
+    *graph_.add_initializer() = original;
+    graph_.mutable_initializer(graph_.initializer_size() - 1)->set_name(name);
+    if (!listed_as_input) return;
+    auto* input = graph_.add_input();
+    input->set_name(name);
+    auto* type = input->mutable_type()->mutable_tensor_type();
+    type->set_elem_type(original.data_type());
+    for (int64_t d : original.dims()) type->mutable_shape()->add_dim()->set_dim_value(d);
+  }
+
+  SourceModel& source_;
+  onnx::GraphProto& graph_;
+  std::set<std::string> names_, dead_;
+};
+
+}  // namespace
+
+Status SettleConstants(SourceModel& source, const CompileOptions& options) {
+  auto* graph = source.proto().mutable_graph();
+  std::vector<int> settled;
+  for (int n = 0; n < graph->node_size(); ++n) {
+    onnx::NodeProto* node = graph->mutable_node(n);
+    if (node->op_type() != "Constant" || !DomainOf(node->domain()).empty() || node->output_size() != 1 ||
+        node->attribute_size() != 1 || node->attribute(0).name() != "value" || !node->attribute(0).has_t()) {
+      continue;
+    }
+    onnx::TensorProto* value = node->mutable_attribute(0)->mutable_t();
+    value->set_name(node->output(0));
+    auto found = source.files().Find(*value);
+    if (!found.ok()) return std::move(found).TakeStatus().At(DescribeNode(*node, source.opsets()));
+    const bool named = std::find(options.trainable.begin(), options.trainable.end(), node->output(0)) !=
+                       options.trainable.end();
+    if (!named && found->form.elements <= kMaxConstantElements) continue;
+    source.AddTensor({.name = node->output(0), .original = node->output(0), .data = std::move(*found), .from_constant = true});
+    *graph->add_initializer() = *value;
+    settled.push_back(n);
+  }
+  for (size_t i = settled.size(); i-- > 0;) graph->mutable_node()->DeleteSubrange(settled[i], 1);
+  return {};
+}
+
+void CountUses(SourceModel& source) {
+  const onnx::GraphProto& graph = source.graph();
+  const Readers readers = ReadersOf(graph.node());
+  std::set<std::string_view> outputs;
+  for (const auto& out : graph.output()) outputs.insert(out.name());
+  for (SourceTensor& tensor : source.tensors()) {
+    tensor.uses.clear();
+    std::vector<Site> sites;
+    DirectReads(graph, readers, outputs, tensor.name, 0, sites);
+    for (const Site& site : sites) {
+      SourceUse use{.node = site.node, .slot = site.slot};
+      Tracer(source).Trace(graph.node(), readers, source.opsets(), site, use);
+      tensor.uses.push_back(std::move(use));
+    }
+    if (outputs.contains(tensor.name)) tensor.uses.push_back({.node = -1, .where = "an output of the graph"});
+  }
+}
+
+Status Untie(SourceModel& source, const CompileOptions& options, Diagnostics& diagnostics) {
+  if (options.untie == "none") return {};
+  const bool automatic = options.untie == "auto";
+  std::vector<size_t> split;
+  std::string tied;
+  bool matched = automatic;
+  for (size_t i = 0; i < source.tensors().size(); ++i) {
+    SourceTensor& tensor = source.tensors()[i];
+    const bool named = !automatic && GlobMatches(options.untie, tensor.name);
+    matched = matched || named;
+    if (!MayUntie(tensor)) continue;
+    AMPC_ASSIGN(const ValueScan scan, ScanOf(tensor));
+    if (scan.is_mask() && !named) continue;  // a constant
+    const bool own = automatic ? scan.all_equal : named;
+    if (own) {
+      split.push_back(i);
+    } else {
+      tied += fmt::format("{}'{}' ({} uses)", tied.empty() ? "" : ", ", tensor.name, tensor.uses.size());
+    }
+  }
+  if (!matched) return BadInput("E0113", "--untie '{}' matches no initializer", options.untie);
+  if (!tied.empty()) diagnostics.Note(fmt::format("tied, one parameter with several uses: {}", tied));
+  if (split.empty()) return {};
+  Splitter splitter(source);
+  for (size_t i : split) {
+    const std::string name = source.tensors()[i].name;
+    const std::vector<std::string> made = splitter.Split(i);
+    diagnostics.Note(fmt::format("'{}' is shared by {} uses{}: each has a parameter of its own now ({} to {}); --untie none keeps one",
+                                 name, made.size(), automatic ? " and its elements are all equal" : "",
+                                 made.front(), made.back()));
+  }
+  splitter.DropUnread();
+  CountUses(source);  // nodes moved
+  return {};
+}
+
+}  // namespace ampc

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// An elementwise program as the body of an own op: standard ONNX, one node per instruction.
+#include <cmath>
+
+#include "compiler/ops/elementwise.h"
+#include "kernels/expr.h"
+
+namespace ampc {
+namespace {
+
+constexpr int kBool = static_cast<int>(DType::kBool);
+
+// The type in which the map kernel computes (kernels.def).
+DType ComputeType(const BodyContext& c) {
+  bool all_integer = true;
+  for (const auto* list : {&c.inputs, &c.outputs}) {
+    for (const ir::TensorType* t : *list) {
+      if (t == nullptr) continue;
+      if (t->dtype == DType::kFloat64) return DType::kFloat64;
+      all_integer = all_integer && !IsFloat(t->dtype);
+    }
+  }
+  return all_integer ? DType::kInt64 : DType::kFloat32;
+}
+
+class Writer {
+ public:
+  explicit Writer(DType type) : type_(type), number_(static_cast<int>(type)) {}
+
+  void Write(size_t i, const ExprInstr& in) {
+    const std::string r = fmt::format("r{}", i), a = fmt::format("r{}", in.a), b = fmt::format("r{}", in.b), c = fmt::format("r{}", in.c);
+    switch (in.op) {
+      case ExprOp::kInput: Line("{} = Cast <to = {}> (i{})", r, number_, in.a); break;
+      case ExprOp::kConst: Constant(r, in.constant); break;
+      case ExprOp::kLt: Compare(r, "Less", a, b); break;
+      case ExprOp::kLe: Compare(r, "LessOrEqual", a, b); break;
+      case ExprOp::kGt: Compare(r, "Greater", a, b); break;
+      case ExprOp::kGe: Compare(r, "GreaterOrEqual", a, b); break;
+      case ExprOp::kEq: Compare(r, "Equal", a, b); break;
+      case ExprOp::kNe:
+        Line("{0}_e = Equal ({1}, {2})\n{0}_n = Not ({0}_e)\n{0} = Cast <to = {3}> ({0}_n)", r, a, b, number_);
+        break;
+      case ExprOp::kAnd: Logic(r, "And", a, b); break;
+      case ExprOp::kOr: Logic(r, "Or", a, b); break;
+      case ExprOp::kNot: Line("{0}_b = Cast <to = {1}> ({2})\n{0}_n = Not ({0}_b)\n{0} = Cast <to = {3}> ({0}_n)", r, kBool, a, number_); break;
+      case ExprOp::kWhere: Line("{0}_b = Cast <to = {1}> ({2})\n{0} = Where ({0}_b, {3}, {4})", r, kBool, a, b, c); break;
+      case ExprOp::kIsNan: Line("{0}_b = IsNaN ({1})\n{0} = Cast <to = {2}> ({0}_b)", r, a, number_); break;
+      case ExprOp::kIsInf: Line("{0}_b = IsInf ({1})\n{0} = Cast <to = {2}> ({0}_b)", r, a, number_); break;
+      case ExprOp::kMod: WriteMod(r, a, b); break;
+      case ExprOp::kFmod: Line("{} = Mod <fmod = 1> ({}, {})", r, a, b); break;
+      case ExprOp::kLog1p: Constant(r + "_1", 1); Line("{0}_s = Add ({1}, {0}_1)\n{0} = Log ({0}_s)", r, a); break;
+      case ExprOp::kExpm1: Constant(r + "_1", 1); Line("{0}_e = Exp ({1})\n{0} = Sub ({0}_e, {0}_1)", r, a); break;
+      case ExprOp::kRoundFp32: Round(r, a, DType::kFloat32); break;
+      case ExprOp::kRoundFp16: Round(r, a, DType::kFloat16); break;
+      case ExprOp::kRoundBf16: Round(r, a, DType::kBFloat16); break;
+      default: Plain(r, in, a, b); break;
+    }
+  }
+  void Output(size_t i, int32_t reg, DType to) { Line("o{} = Cast <to = {}> (r{})", i, static_cast<int>(to), reg); }
+  std::string Take() { return std::move(text_); }
+
+ private:
+  template <typename... Args>
+  void Line(fmt::format_string<Args...> f, Args&&... args) {
+    text_ += fmt::format(f, std::forward<Args>(args)...) + "\n";
+  }
+  // ONNX text has no inf or nan: they come from arithmetic.
+  void Constant(const std::string& r, double v) {
+    if (std::isfinite(v)) {
+      // ONNX text takes a float literal only with a point or an exponent.
+      std::string number = type_ == DType::kInt64 ? fmt::format("{}", static_cast<int64_t>(v)) : fmt::format("{:.17g}", v);
+      if (type_ != DType::kInt64 && number.find_first_of(".e") == std::string::npos) number += ".0";
+      Line("{} = Constant <value = {} {{{}}}> ()", r, Name(type_), number);
+      return;
+    }
+    Constant(r + "_0", 0);
+    Constant(r + "_s", std::isnan(v) ? 0 : std::signbit(v) ? -1 : 1);
+    Line("{0} = Div ({0}_s, {0}_0)", r);
+  }
+  void Compare(const std::string& r, std::string_view op, const std::string& a, const std::string& b) {
+    Line("{0}_b = {1} ({2}, {3})\n{0} = Cast <to = {4}> ({0}_b)", r, op, a, b, number_);
+  }
+  void Logic(const std::string& r, std::string_view op, const std::string& a, const std::string& b) {
+    Line("{0}_a = Cast <to = {1}> ({2})\n{0}_b = Cast <to = {1}> ({3})\n{0}_c = {4} ({0}_a, {0}_b)\n{0} = Cast <to = {5}> ({0}_c)", r, kBool, a,
+         b, op, number_);
+  }
+  void Round(const std::string& r, const std::string& a, DType to) {
+    Line("{0}_l = Cast <to = {1}> ({2})\n{0} = Cast <to = {3}> ({0}_l)", r, static_cast<int>(to), a, number_);
+  }
+  void WriteMod(const std::string& r, const std::string& a, const std::string& b) {
+    if (type_ == DType::kInt64) return Line("{} = Mod ({}, {})", r, a, b);
+    Line("{0}_q = Div ({1}, {2})\n{0}_f = Floor ({0}_q)\n{0}_m = Mul ({0}_f, {2})\n{0} = Sub ({1}, {0}_m)", r, a, b);
+  }
+  // Operators whose ONNX name is the name of the enumerator.
+  void Plain(const std::string& r, const ExprInstr& in, const std::string& a, const std::string& b) {
+    static constexpr std::string_view kNames[] = {
+#define EXPR_OP(name, arity, text) #name,
+#include "kernels/expr.def"
+#undef EXPR_OP
+    };
+    const std::string_view name = kNames[static_cast<size_t>(in.op)];
+    if (ExprArity(in.op) == 1) {
+      Line("{} = {} ({})", r, name, a);
+    } else {
+      Line("{} = {} ({}, {})", r, name, a, b);
+    }
+  }
+
+  DType type_;
+  int number_;
+  std::string text_;
+};
+
+}  // namespace
+
+Result<std::string> MapBody(std::string_view expr, const BodyContext& c) {
+  AMPC_ASSIGN(const ExprProgram program, ParseExpr(expr, c.attrs));
+  Writer w(ComputeType(c));
+  for (size_t i = 0; i < program.code.size(); ++i) w.Write(i, program.code[i]);
+  for (size_t i = 0; i < program.outputs.size(); ++i) w.Output(i, program.outputs[i], c.outputs[i]->dtype);
+  return w.Take();
+}
+
+}  // namespace ampc

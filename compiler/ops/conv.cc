@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+// Conv and ConvTranspose in 1-D to 3-D, and the two own ops that their gradients use. A transposed convolution is the
+// backward-to-data of a convolution, so three kernels serve all four cases:
+//
+//   op              kernel            gradient of the data   gradient of the weights
+//   Conv            conv              ConvGradData           ConvGradWeights(x, dy)
+//   ConvTranspose   conv_bwd_data     Conv                   ConvGradWeights(dy, x)
+#include "compiler/ir/builder.h"
+#include "compiler/ops/op_def.h"
+
+namespace ampc {
+namespace {
+
+// Explicit window parameters: attributes with auto_pad resolved and defaults filled.
+struct Geometry {
+  std::vector<int64_t> strides, dilations, pads;  // pads: begins, then ends
+  int64_t group = 1;
+
+  Attrs ToAttrs() const { return {{"strides", strides}, {"dilations", dilations}, {"pads", pads}, {"group", group}}; }
+};
+
+// `in` and `out` are the larger (convolution input) and smaller (convolution output) spatial dims; `kernel` the window's.
+Geometry GeometryOf(const Attrs& attrs, std::span<const int64_t> in, std::span<const int64_t> out, std::span<const int64_t> kernel) {
+  const size_t n = kernel.size();
+  Geometry g;
+  g.strides = attrs.Ints("strides", std::vector<int64_t>(n, 1));
+  g.dilations = attrs.Ints("dilations", std::vector<int64_t>(n, 1));
+  g.pads = attrs.Ints("pads", std::vector<int64_t>(2 * n, 0));
+  g.group = attrs.Int("group", 1);
+  const std::string_view auto_pad = attrs.String("auto_pad", "NOTSET");
+  if (auto_pad == "SAME_UPPER" || auto_pad == "SAME_LOWER") {
+    for (size_t i = 0; i < n; ++i) {
+      const int64_t window = (kernel[i] - 1) * g.dilations[i] + 1;
+      const int64_t total = std::max<int64_t>((out[i] - 1) * g.strides[i] + window - in[i], 0);
+      const int64_t small = total / 2;
+      g.pads[i] = auto_pad == "SAME_UPPER" ? small : total - small;
+      g.pads[i + n] = total - g.pads[i];
+    }
+  } else if (auto_pad == "VALID") {
+    g.pads.assign(2 * n, 0);
+  }
+  return g;
+}
+
+std::span<const int64_t> Spatial(const Dims& dims) { return std::span(dims).subspan(2); }
+
+Attrs WithPost(Attrs params, const Attrs& attrs) {
+  if (attrs.Has("post")) params.Set("post", std::string(attrs.String("post")));
+  return params;
+}
+
+// db: dy summed over all axes but the channels.
+ir::ValueId BiasGrad(GradContext& g) {
+  std::vector<int64_t> axes = {0};
+  for (int64_t i = 2; i < g.type(g.dy()).rank(); ++i) axes.push_back(i);
+  return g.b.ReduceSum(g.dy(), std::move(axes), false);
+}
+
+// ---- Conv ------------------------------------------------------------------------------------------------------------
+
+Geometry ConvGeometry(const Attrs& attrs, const Dims& x, const Dims& w, const Dims& y) {
+  return GeometryOf(attrs, Spatial(x), Spatial(y), Spatial(w));
+}
+
+Status GradConv(GradContext& g) {
+  const Dims x = g.type(g.x(0)).dims, w = g.type(g.x(1)).dims;
+  Attrs attrs = ConvGeometry(g.attrs(), x, w, g.type(g.y()).dims).ToAttrs();
+  if (g.Needs(0)) {
+    Attrs data = attrs;
+    data.Set("dims", x);
+    g.Set(0, g.b.Own("ConvGradData", {g.dy(), g.x(1)}, std::move(data)));
+  }
+  if (g.Needs(1)) {
+    attrs.Set("dims", w);
+    g.Set(1, g.b.Own("ConvGradWeights", {g.x(0), g.dy()}, std::move(attrs)));
+  }
+  if (g.Needs(2)) g.Set(2, BiasGrad(g));
+  return {};
+}
+
+Status LowerConv(LowerContext& c) {
+  const Geometry geometry = ConvGeometry(c.attrs(), c.desc(c.in(0)).dims, c.desc(c.in(1)).dims, c.desc(c.out(0)).dims);
+  const Operand bias = c.num_inputs() > 2 ? c.in(2) : ir::kNone;
+  c.Call("conv", WithPost(geometry.ToAttrs(), c.attrs()), {c.in(0), c.in(1), bias}, {c.out(0)});
+  return {};
+}
+
+// ---- ConvTranspose ---------------------------------------------------------------------------------------------------
+
+Result<Geometry> TransposeGeometry(const Attrs& attrs, const Dims& x, const Dims& w, const Dims& y) {
+  Geometry g = GeometryOf(attrs, Spatial(y), Spatial(x), Spatial(w));
+  const size_t n = w.size() - 2;
+  const std::vector<int64_t> extra = attrs.Ints("output_padding", std::vector<int64_t>(n, 0));
+  if (attrs.Has("output_shape") || attrs.String("auto_pad", "NOTSET").starts_with("SAME")) {
+    // The output's size is given; ONNX splits the padding that results.
+    for (size_t i = 0; i < n; ++i) {
+      const int64_t window = (w[i + 2] - 1) * g.dilations[i] + 1;
+      const int64_t total = std::max<int64_t>(g.strides[i] * (x[i + 2] - 1) + extra[i] + window - y[i + 2], 0);
+      const bool upper = attrs.String("auto_pad", "NOTSET") == "SAME_UPPER";
+      g.pads[i] = upper ? total / 2 : total - total / 2;
+      g.pads[i + n] = total - g.pads[i];
+    }
+  }
+  // output_padding lengthens the output at its end: the convolution that it inverts then reads that much less padding.
+  for (size_t i = 0; i < n; ++i) g.pads[i + n] -= extra[i];
+  return g;
+}
+
+Status GradConvTranspose(GradContext& g) {
+  const Dims x = g.type(g.x(0)).dims, w = g.type(g.x(1)).dims;
+  AMPC_ASSIGN(const Geometry geometry, TransposeGeometry(g.attrs(), x, w, g.type(g.y()).dims));
+  if (g.Needs(0)) {
+    Attrs data = geometry.ToAttrs();
+    data.Set("dims", x);
+    g.Set(0, g.b.Own("ConvEx", {g.dy(), g.x(1)}, std::move(data)));
+  }
+  if (g.Needs(1)) {
+    Attrs attrs = geometry.ToAttrs();
+    attrs.Set("dims", w);
+    g.Set(1, g.b.Own("ConvGradWeights", {g.dy(), g.x(0)}, std::move(attrs)));
+  }
+  if (g.Needs(2)) g.Set(2, BiasGrad(g));
+  return {};
+}
+
+Status LowerConvTranspose(LowerContext& c) {
+  AMPC_ASSIGN(const Geometry geometry, TransposeGeometry(c.attrs(), c.desc(c.in(0)).dims, c.desc(c.in(1)).dims, c.desc(c.out(0)).dims));
+  const Operand bias = c.num_inputs() > 2 ? c.in(2) : ir::kNone;
+  c.Call("conv_bwd_data", geometry.ToAttrs(), {c.in(0), c.in(1), bias}, {c.out(0)});
+  return {};
+}
+
+// ---- own ops: geometry in attributes, the result's dims in `dims` ------------------------------------------------------
+
+Status InferFromDims(InferContext& c) {
+  const auto to = static_cast<DType>(c.attrs.Int("to", static_cast<int64_t>(c.in(0).dtype)));
+  c.outputs = {{to, c.attrs.Ints("dims")}};
+  return {};
+}
+
+Attrs GeometryParams(const Attrs& attrs) {
+  Attrs p;
+  for (std::string_view name : {"strides", "dilations", "pads"}) p.Set(name, attrs.Ints(name));
+  p.Set("group", attrs.Int("group", 1));
+  return p;
+}
+
+Status LowerConvEx(LowerContext& c) {
+  c.Call("conv", GeometryParams(c.attrs()), {c.in(0), c.in(1), ir::kNone}, {c.out(0)});
+  return {};
+}
+Status LowerConvGradData(LowerContext& c) {
+  c.Call("conv_bwd_data", GeometryParams(c.attrs()), {c.in(0), c.in(1), ir::kNone}, {c.out(0)});
+  return {};
+}
+Status LowerConvGradWeights(LowerContext& c) {
+  c.Call("conv_bwd_weights", GeometryParams(c.attrs()), {c.in(0), c.in(1)}, {c.out(0)});
+  return {};
+}
+
+std::string List(std::span<const int64_t> v) {
+  std::string text;
+  for (int64_t x : v) text += fmt::format("{}{}", text.empty() ? "" : ", ", x);
+  return text;
+}
+
+std::string GeometryText(const Attrs& attrs, const std::vector<int64_t>& pads) {
+  return fmt::format("strides = [{}], dilations = [{}], pads = [{}], group = {}", List(attrs.Ints("strides")),
+                     List(attrs.Ints("dilations")), List(pads), attrs.Int("group", 1));
+}
+
+// Negative pads (from output_padding) become an explicit Pad that cuts.
+std::string CutText(std::string_view out, std::string_view in, size_t rank, std::vector<int64_t>& pads) {
+  std::vector<int64_t> cut(2 * rank, 0);
+  const size_t n = pads.size() / 2;
+  bool any = false;
+  for (size_t i = 0; i < pads.size(); ++i) {
+    if (pads[i] >= 0) continue;
+    cut[(i < n ? 0 : rank) + 2 + i % n] = pads[i];
+    pads[i] = 0;
+    any = true;
+  }
+  if (!any) return fmt::format("{} = Identity ({})\n", out, in);
+  return fmt::format("{0}_p = Constant <value_ints = [{1}]> ()\n{0} = Pad ({2}, {0}_p)\n", out, List(cut), in);
+}
+
+int Compute(const BodyContext& c) {
+  return static_cast<int>(c.inputs[0]->dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32);
+}
+std::string Widen(const BodyContext& c) { return fmt::format("a = Cast <to = {0}> (i0)\nb = Cast <to = {0}> (i1)\n", Compute(c)); }
+std::string Narrow(const BodyContext& c, std::string_view v) {
+  return fmt::format("o0 = Cast <to = {}> ({})\n", static_cast<int>(c.outputs[0]->dtype), v);
+}
+
+Result<std::string> BodyConvEx(const BodyContext& c) {
+  std::vector<int64_t> pads = c.attrs.Ints("pads");
+  std::string t = Widen(c) + CutText("x", "a", c.inputs[0]->dims.size(), pads);
+  return t + fmt::format("y = Conv <{}> (x, b)\n", GeometryText(c.attrs, pads)) + Narrow(c, "y");
+}
+
+// ConvTranspose without pads gives the part of the padded input that the windows touch; Pad brings it to the input's place.
+Result<std::string> BodyConvGradData(const BodyContext& c) {
+  const std::vector<int64_t> pads = c.attrs.Ints("pads"), strides = c.attrs.Ints("strides"), dilations = c.attrs.Ints("dilations");
+  const Dims &dy = c.inputs[0]->dims, &w = c.inputs[1]->dims, &dx = c.outputs[0]->dims;
+  const size_t n = strides.size(), rank = n + 2;
+  std::vector<int64_t> fit(2 * rank, 0);
+  for (size_t i = 0; i < n; ++i) {
+    const int64_t full = (dy[i + 2] - 1) * strides[i] + (w[i + 2] - 1) * dilations[i] + 1;
+    fit[2 + i] = -pads[i];
+    fit[rank + 2 + i] = dx[i + 2] + pads[i] - full;
+  }
+  return Widen(c) + fmt::format("f = ConvTranspose <{}> (a, b)\n", GeometryText(c.attrs, std::vector<int64_t>(2 * n, 0))) +
+         fmt::format("fit = Constant <value_ints = [{}]> ()\ny = Pad (f, fit)\n", List(fit)) + Narrow(c, "y");
+}
+
+// dw = convolution of x with dy, batch and channels exchanged, strides and dilations exchanged; one per group, joined.
+Result<std::string> BodyConvGradWeights(const BodyContext& c) {
+  std::vector<int64_t> pads = c.attrs.Ints("pads");
+  const std::vector<int64_t> strides = c.attrs.Ints("strides"), dilations = c.attrs.Ints("dilations");
+  const int64_t group = c.attrs.Int("group", 1);
+  const Dims &x = c.inputs[0]->dims, &dw = c.outputs[0]->dims;
+  const size_t n = strides.size(), rank = n + 2;
+  std::vector<int64_t> swap(rank), crop_end(rank);
+  for (size_t i = 0; i < rank; ++i) swap[i] = static_cast<int64_t>(i == 0 ? 1 : i == 1 ? 0 : i);
+  std::string t = Widen(c) + CutText("xa", "a", rank, pads);
+  const int64_t cg = x[1] / group, mg = dw[0] / group;
+  std::string parts;
+  for (int64_t k = 0; k < group; ++k) {
+    t += fmt::format(
+        "xs{0} = Constant <value_ints = [{1}]> ()\nxe{0} = Constant <value_ints = [{2}]> ()\nys{0} = Constant <value_ints = [{3}]> ()\n"
+        "ye{0} = Constant <value_ints = [{4}]> ()\nax{0} = Constant <value_ints = [1]> ()\nxg{0} = Slice (xa, xs{0}, xe{0}, ax{0})\n"
+        "yg{0} = Slice (b, ys{0}, ye{0}, ax{0})\nxt{0} = Transpose <perm = [{5}]> (xg{0})\nyt{0} = Transpose <perm = [{5}]> (yg{0})\n"
+        "cv{0} = Conv <strides = [{6}], dilations = [{7}], pads = [{8}]> (xt{0}, yt{0})\nct{0} = Transpose <perm = [{5}]> (cv{0})\n",
+        k, k * cg, (k + 1) * cg, k * mg, (k + 1) * mg, List(swap), List(dilations), List(strides), List(pads));
+    parts += fmt::format("{}ct{}", k == 0 ? "" : ", ", k);
+  }
+  t += fmt::format("all = Concat <axis = 0> ({})\n", parts);
+  // Input that no window reached leaves extra columns at the end.
+  std::vector<int64_t> zeros(n, 0), axes(n);
+  for (size_t i = 0; i < n; ++i) axes[i] = static_cast<int64_t>(i + 2);
+  t += fmt::format("cs = Constant <value_ints = [{}]> ()\nce = Constant <value_ints = [{}]> ()\nca = Constant <value_ints = [{}]> ()\n"
+                   "y = Slice (all, cs, ce, ca)\n", List(zeros), List(Spatial(dw)), List(axes));
+  return t + Narrow(c, "y");
+}
+
+// clang-format off
+constexpr Traits kChannels{.any_layout = true, .channels = true};
+constexpr Traits kChannelsPost{.any_layout = true, .channels = true, .epilogue = true};
+constexpr OpDef kOps[] = {
+    {.name = "Conv", .since = 22, .in = {2, 3}, .cast = kLowClass, .channel_slots = 1, .channel_outputs = 1, .grad = GradConv, .lower = LowerConv, .traits = kChannelsPost},
+    {.name = "ConvTranspose", .since = 22, .in = {2, 3}, .cast = kLowClass, .channel_slots = 1, .channel_outputs = 1, .grad = GradConvTranspose, .lower = LowerConvTranspose, .traits = kChannels},
+    {.domain = kOwnDomain, .name = "ConvEx", .in = 2, .cast = kLowClass, .channel_slots = 1, .channel_outputs = 1, .infer = InferFromDims, .lower = LowerConvEx, .body = BodyConvEx, .traits = kChannels},
+    {.domain = kOwnDomain, .name = "ConvGradData", .in = 2, .cast = kLowClass, .channel_slots = 1, .channel_outputs = 1, .infer = InferFromDims, .lower = LowerConvGradData, .body = BodyConvGradData, .traits = kChannels},
+    {.domain = kOwnDomain, .name = "ConvGradWeights", .in = 2, .cast = kLowClass, .channel_slots = 3, .infer = InferFromDims, .lower = LowerConvGradWeights, .body = BodyConvGradWeights,
+     .traits = {.any_layout = true, .channels = true, .wide_output = true}},
+};
+// clang-format on
+
+}  // namespace
+
+std::span<const OpDef> ConvOps() { return kOps; }
+
+}  // namespace ampc

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+// Types of one node. Standard ops go through the ONNX library: the node is shown to the schema's own inference function
+// through an InferenceContext that holds just this node; no ModelProto is built. Answers are memoised in the module.
+#include "compiler/ops/infer.h"
+
+#include <exception>
+#include <unordered_map>
+
+#include <onnx/defs/schema.h>
+#include <onnx/defs/shape_inference.h>
+#include <onnx/onnx_pb.h>
+
+#include "compiler/onnx/proto_util.h"
+
+namespace ampc {
+namespace {
+
+// A constant input takes part in inference (Reshape's shape, Slice's starts, …) up to this size.
+constexpr int64_t kMaxConstant = 4096;
+
+struct Key {
+  const OpDef* op;
+  Attrs attrs;
+  std::vector<ir::TypeId> inputs;
+  std::vector<HostTensor> constants;  // empty tensor for non-constant inputs
+  size_t num_outputs;
+  bool operator==(const Key&) const = default;
+};
+
+size_t Mix(size_t h, size_t v) { return (h ^ v) * 0x9E3779B97F4A7C15ull + (h >> 29); }
+
+struct KeyHash {
+  size_t operator()(const Key& k) const {
+    size_t h = Mix(std::hash<const void*>{}(k.op), k.attrs.Hash());
+    for (ir::TypeId t : k.inputs) h = Mix(h, static_cast<size_t>(t));
+    for (const HostTensor& c : k.constants) {
+      h = Mix(h, std::hash<std::string_view>{}({reinterpret_cast<const char*>(c.data.data()), c.data.size()}));
+    }
+    return Mix(h, k.num_outputs);
+  }
+};
+
+}  // namespace
+
+namespace ir {
+// Owned by the module; named in graph.h.
+struct InferenceCache {
+  std::unordered_map<Key, std::vector<TypeId>, KeyHash> types;
+};
+}  // namespace ir
+
+namespace {
+
+ir::InferenceCache& CacheOf(ir::Module& module) {
+  if (module.inference == nullptr) {
+    auto owner = std::make_shared<ir::InferenceCache>();
+    module.inference = owner.get();
+    module.inference_owner = owner;
+  }
+  return *module.inference;
+}
+
+void ToProto(const ir::TensorType& type, onnx::TypeProto* proto) {
+  auto* tensor = proto->mutable_tensor_type();
+  tensor->set_elem_type(static_cast<int>(type.dtype));
+  auto* shape = tensor->mutable_shape();
+  for (int64_t d : type.dims) shape->add_dim()->set_dim_value(d);
+}
+
+// One node as the ONNX library wants to see it.
+class NodeContext final : public onnx::InferenceContext {
+ public:
+  NodeContext(const Attrs& attrs, std::span<const ir::TensorType* const> inputs,
+              std::span<const HostTensor* const> constants, size_t num_outputs)
+      : input_types_(inputs.size()), present_(inputs.size()), data_(inputs.size()), outputs_(num_outputs) {
+    for (const auto& [name, value] : attrs.entries()) AttrToProto(name, value, &attributes_[name]);
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      present_[i] = inputs[i] != nullptr;
+      if (inputs[i] != nullptr) ToProto(*inputs[i], &input_types_[i]);
+      if (constants[i] != nullptr) {
+        data_[i] = std::make_unique<onnx::TensorProto>();
+        TensorToProto(*constants[i], data_[i].get());
+      }
+    }
+  }
+  const onnx::AttributeProto* getAttribute(const std::string& name) const override {
+    auto it = attributes_.find(name);
+    return it == attributes_.end() ? nullptr : &it->second;
+  }
+  size_t getNumInputs() const override { return input_types_.size(); }
+  const onnx::TypeProto* getInputType(size_t i) const override {
+    return i < present_.size() && present_[i] ? &input_types_[i] : nullptr;
+  }
+  const onnx::TensorProto* getInputData(size_t i) const override { return i < data_.size() ? data_[i].get() : nullptr; }
+  const onnx::SparseTensorProto* getInputSparseData(size_t) const override { return nullptr; }
+  const onnx::TensorShapeProto* getSymbolicInput(size_t) const override { return nullptr; }
+  size_t getNumOutputs() const override { return outputs_.size(); }
+  onnx::TypeProto* getOutputType(size_t i) override { return &outputs_[i]; }
+  onnx::GraphInferencer* getGraphAttributeInferencer(const std::string&) override { return nullptr; }
+  const onnx::TypeProto& output(size_t i) const { return outputs_[i]; }
+
+ private:
+  std::unordered_map<std::string, onnx::AttributeProto> attributes_;
+  std::vector<onnx::TypeProto> input_types_;
+  std::vector<bool> present_;
+  std::vector<std::unique_ptr<onnx::TensorProto>> data_;
+  std::vector<onnx::TypeProto> outputs_;
+};
+
+// "(op_type:MatMul, node name: …): [ShapeInferenceError] Incompatible dimensions …": the fact is what follows the bracket.
+std::string Reason(std::string_view what) {
+  if (const size_t bracket = what.find("Error] "); bracket != std::string_view::npos) what.remove_prefix(bracket + 7);
+  std::string text(what.substr(0, what.find('\n')));
+  if (!text.empty()) text[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(text[0])));
+  while (!text.empty() && (text.back() == '.' || text.back() == ' ')) text.pop_back();
+  return text;
+}
+
+std::string Describe(std::span<const ir::TensorType* const> inputs) {
+  std::string text;
+  for (const ir::TensorType* t : inputs) {
+    text += (text.empty() ? "" : ", ") + (t == nullptr ? std::string("-") : ToString(*t));
+  }
+  return text;
+}
+
+Status CheckElementTypes(const onnx::OpSchema& schema, std::span<const ir::TensorType* const> inputs) {
+  const auto& formals = schema.inputs();
+  std::unordered_map<std::string, DType> bound;  // type variable -> dtype, for homogeneous formals
+  for (size_t i = 0; i < inputs.size() && !formals.empty(); ++i) {
+    if (inputs[i] == nullptr) continue;
+    const auto& formal = formals[std::min(i, formals.size() - 1)];
+    const std::string type = fmt::format("tensor({})", Name(inputs[i]->dtype));
+    bool allowed = false;
+    for (const auto* t : formal.GetTypes()) allowed = allowed || *t == type;
+    if (!allowed) {
+      return BadInput("E0109", "input {} ('{}') has element type {}, which {}-{} does not take", i, formal.GetName(),
+                      Name(inputs[i]->dtype), schema.Name(), schema.SinceVersion());
+    }
+    const bool variadic_mixed = formal.GetOption() == onnx::OpSchema::Variadic && !formal.GetIsHomogeneous();
+    if (variadic_mixed) continue;
+    auto [it, fresh] = bound.emplace(formal.GetTypeStr(), inputs[i]->dtype);
+    if (!fresh && it->second != inputs[i]->dtype) {
+      return BadInput("E0109", "input {} ('{}') has element type {}, another input of type '{}' has {}", i, formal.GetName(),
+                      Name(inputs[i]->dtype), formal.GetTypeStr(), Name(it->second));
+    }
+  }
+  return {};
+}
+
+Result<std::vector<ir::TensorType>> InferStandard(const OpDef& op, const Attrs& attrs,
+                                                  std::span<const ir::TensorType* const> inputs,
+                                                  std::span<const HostTensor* const> constants, size_t num_outputs) {
+  const auto* schema = onnx::OpSchemaRegistry::Instance()->GetSchema(std::string(op.name), kCanonicalOpset, "");
+  if (schema == nullptr) return InternalError("E7003", "ONNX opset {} has no op '{}'", kCanonicalOpset, op.name);
+  AMPC_TRY(CheckElementTypes(*schema, inputs));
+  NodeContext context(attrs, inputs, constants, num_outputs);
+  try {
+    schema->GetTypeAndShapeInferenceFunction()(context);
+  } catch (const std::exception& e) {
+    return BadInput("E0107", "{} (inputs: {})", Reason(e.what()), Describe(inputs));
+  }
+  std::vector<ir::TensorType> types;
+  for (size_t i = 0; i < num_outputs; ++i) {
+    const auto& proto = context.output(i).tensor_type();
+    const auto dtype = proto.elem_type();
+    if (!IsKnownDType(dtype)) {
+      return Unsupported("E0110", "output {} has element type {}, which is not supported", i, OnnxTypeName(dtype));
+    }
+    if (!proto.has_shape()) {
+      return BadInput("E0108", "the shape of output {} is not known at compile time (inputs: {})", i, Describe(inputs));
+    }
+    ir::TensorType type{static_cast<DType>(dtype), {}};
+    for (const auto& d : proto.shape().dim()) {
+      if (!d.has_dim_value() || d.dim_value() < 0) {
+        return BadInput("E0108", "axis {} of output {} is not known at compile time (inputs: {})", type.dims.size(), i,
+                        Describe(inputs));
+      }
+      type.dims.push_back(d.dim_value());
+    }
+    if (!CheckedNumElements(type.dims, SizeOf(type.dtype))) {
+      return BadInput("E0111", "output {} of dims {} is larger than 2^63 bytes", i, ToString(type.dims));
+    }
+    types.push_back(std::move(type));
+  }
+  return types;
+}
+
+Result<std::vector<ir::TensorType>> InferOwn(const OpDef& op, const Attrs& attrs,
+                                             std::span<const ir::TensorType* const> inputs,
+                                             std::span<const HostTensor* const> constants, size_t num_outputs) {
+  InferContext context{.attrs = attrs,
+                       .inputs = {inputs.begin(), inputs.end()},
+                       .constants = {constants.begin(), constants.end()},
+                       .outputs = std::vector<ir::TensorType>(num_outputs)};
+  AMPC_TRY(op.infer(context));
+  if (context.outputs.size() < num_outputs) {
+    return InternalError("E7004", "op '{}' has {} outputs, {} were asked for", op.name, context.outputs.size(), num_outputs);
+  }
+  context.outputs.resize(num_outputs);
+  return std::move(context.outputs);
+}
+
+}  // namespace
+
+Result<std::vector<ir::TypeId>> InferTypes(ir::Module& module, const OpDef& op, const Attrs& attrs,
+                                           std::span<const ir::TypeId> inputs,
+                                           std::span<const HostTensor* const> constants, size_t num_outputs) {
+  const auto given = static_cast<int>(inputs.size());
+  if (given < op.in.min || given > op.in.max) {
+    return BadInput("E0106", "{} inputs given, {} to {} expected", given, op.in.min, op.in.max);
+  }
+  Key key{&op, attrs, {inputs.begin(), inputs.end()}, std::vector<HostTensor>(inputs.size()), num_outputs};
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    // Float constants do not decide shapes, except scales and the like, which are small.
+    if (constants[i] != nullptr && constants[i]->elements() <= kMaxConstant) key.constants[i] = *constants[i];
+  }
+  auto& cache = CacheOf(module).types;
+  if (auto it = cache.find(key); it != cache.end()) return it->second;
+
+  std::vector<const ir::TensorType*> types;
+  for (ir::TypeId t : inputs) types.push_back(t == ir::kNone ? nullptr : &module.types.Get(t));
+  std::vector<const HostTensor*> values;
+  for (const HostTensor& c : key.constants) values.push_back(c.dtype == DType::kNone ? nullptr : &c);
+  for (int i = 0; i < op.in.min; ++i) {
+    if (types[static_cast<size_t>(i)] == nullptr && op.in.max != kVariadic && op.domain.empty()) {
+      return BadInput("E0106", "input {} is required but left out", i);
+    }
+  }
+  auto inferred = op.infer != nullptr ? InferOwn(op, attrs, types, values, num_outputs)
+                                      : InferStandard(op, attrs, types, values, num_outputs);
+  if (!inferred.ok()) return std::move(inferred).TakeStatus();
+  std::vector<ir::TypeId> ids;
+  for (const ir::TensorType& t : *inferred) ids.push_back(module.types.Intern(t));
+  cache.emplace(std::move(key), ids);
+  return ids;
+}
+
+Result<std::vector<ir::TypeId>> InferNode(const ir::Graph& graph, ir::NodeId id) {
+  const ir::Node& node = graph.node(id);
+  std::vector<ir::TypeId> inputs;
+  std::vector<const HostTensor*> constants;
+  for (ir::ValueId v : node.inputs) {
+    inputs.push_back(v == ir::kNone ? ir::kNone : graph.type_id(v));
+    constants.push_back(graph.ConstantOf(v));
+  }
+  auto types = InferTypes(graph.module(), *node.op, node.attrs, inputs, constants, node.outputs.size());
+  if (!types.ok()) return std::move(types).TakeStatus().At(graph.Describe(id));
+  return types;
+}
+
+Result<bool> Reinfer(ir::Graph& graph, ir::NodeId id) {
+  AMPC_ASSIGN(const std::vector<ir::TypeId> types, InferNode(graph, id));
+  bool changed = false;
+  for (size_t i = 0; i < types.size(); ++i) {
+    const ir::ValueId out = graph.node(id).outputs[i];
+    if (out == ir::kNone || graph.type_id(out) == types[i]) continue;
+    graph.SetType(out, types[i]);
+    changed = true;
+  }
+  return changed;
+}
+
+void FillDefaults(const OpDef& op, Attrs& attrs) {
+  if (!op.domain.empty()) return;
+  const auto* schema = onnx::OpSchemaRegistry::Instance()->GetSchema(std::string(op.name), kCanonicalOpset, "");
+  if (schema == nullptr) return;
+  for (const auto& [name, attribute] : schema->attributes()) {
+    if (attrs.Has(name) || attribute.default_value.name().empty()) continue;
+    if (auto value = AttrFromProto(attribute.default_value); value.ok()) attrs.Set(name, std::move(*value));
+  }
+}
+
+}  // namespace ampc

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// The inner loops for one instruction set; compiled with its flags (kernels/cpu/CMakeLists.txt).
+#include "kernels/cpu/vec/vec.h"
+
+#include "kernels/expr_eval.h"
+
+#define AMPC_VEC_NAME "avx512"
+
+namespace ampc::cpu::vec_avx512 {
+#include "kernels/cpu/vec/table.inc"  // NOLINT
+}  // namespace ampc::cpu::vec_avx512

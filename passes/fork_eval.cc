@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies the forward graph into `eval`, in inference mode, with sums and counts over the valid samples.
+//
+//   before   train: model outputs, "loss", "each:x", "count:x"
+//   after    eval: model outputs, "x_sum", "x_count" (masked by feed "valid": 1 for a sample, 0 for padding)
+//            train: "loss", and "x_sum", "x_count" of the metrics, over the whole batch
+//
+// Test: test/passes/fork-eval.onnxtext
+#include "compiler/ir/clone.h"
+#include "passes/passes.h"
+
+namespace ampc {
+namespace {
+
+using ir::kNone;
+using ir::ValueId;
+
+constexpr std::string_view kEach = "each:", kCount = "count:";
+
+bool IsPerSample(const std::string& name) { return name.starts_with(kEach) || name.starts_with(kCount); }
+
+// Sum over everything of `each` where the sample is valid (valid kNone: everywhere); in fp32, or double.
+ValueId MaskedSum(ir::Builder& b, ValueId each, ValueId valid) {
+  if (b.failed()) return kNone;
+  const ir::TensorType t = b.type(each);
+  const DType acc = t.dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+  if (valid != kNone) {
+    Dims dims(t.dims.size(), 1);
+    dims[0] = t.dims[0];
+    each = b.Map("where(x1 != 0, x0, 0)", {each, b.Reshape(valid, dims)}, acc);
+  }
+  std::vector<int64_t> all;
+  for (int64_t i = 0; i < t.rank(); ++i) all.push_back(i);
+  return b.ReduceSum(b.Cast(each, acc), std::move(all), false);
+}
+
+// Replaces the per-sample outputs of `g` by sums and counts.
+Status SumUp(ir::Graph& g, ValueId valid, bool with_loss) {
+  ir::Builder b(g, g.module().locs.Intern(valid == kNone ? "metric" : "masked sums"));
+  const std::vector<ir::OutputInfo> outputs = g.outputs();
+  for (const ir::OutputInfo& out : outputs) {
+    if (!IsPerSample(out.name)) continue;
+    const bool each = out.name.starts_with(kEach);
+    const std::string name = out.name.substr(each ? kEach.size() : kCount.size());
+    if (name == "loss" && !with_loss) continue;
+    const ValueId sum = MaskedSum(b, out.value, valid);
+    if (b.failed()) return b.TakeStatus();
+    g.SetOutput(name + (each ? "_sum" : "_count"), sum);
+  }
+  g.RemoveOutputs(IsPerSample);
+  return {};
+}
+
+// The batch of the model: axis 0 of its first feed.
+Result<int64_t> BatchOf(const ir::Graph& g) {
+  for (const ir::FeedInfo& feed : g.feeds()) {
+    if (!g.type(feed.value).dims.empty()) return g.type(feed.value).dims[0];
+  }
+  return BadInput("E0212", "the model has no input with a batch axis");
+}
+
+}  // namespace
+
+Status ForkEval(ir::Module& module, PassContext& context) {
+  ir::Graph& train = *module.train;
+  if (module.eval == nullptr) {
+    module.eval = std::make_unique<ir::Graph>(module, "eval");
+    std::unordered_map<ValueId, ValueId> map;
+    ir::CopyNodes(train, *module.eval, map);
+    for (const ir::OutputInfo& out : train.outputs()) {
+      auto it = map.find(out.value);
+      const ir::Value& v = train.value(out.value);
+      // An output that no node computes: a state or a feed handed through.
+      module.eval->SetOutput(out.name, it != map.end()                       ? it->second
+                                       : v.kind == ir::ValueKind::kState     ? module.eval->State(v.index)
+                                                                             : module.eval->AddFeed(v.name, v.type, plan::Feed::Kind::kInput));
+    }
+  }
+  ir::Graph& eval = *module.eval;
+  const ModeOptions inference{.mode = ModeOptions::Mode::kInference};
+  for (ir::NodeId n : eval.Order()) {
+    if (eval.node(n).op->mode == nullptr) continue;
+    ir::Builder b(eval, eval.node(n).loc, n);
+    AMPC_TRY(eval.node(n).op->mode(eval, n, b, inference));
+  }
+  if (context.options.forward_only) {
+    module.train.reset();
+    return {};
+  }
+  const bool masked = eval.FindOutput("each:loss") != kNone;
+  if (masked) {
+    AMPC_ASSIGN(const int64_t batch, BatchOf(eval));
+    const ValueId valid = eval.AddFeed("valid", module.types.Intern(DType::kFloat32, Dims{batch}), plan::Feed::Kind::kValid);
+    AMPC_TRY(SumUp(eval, valid, true));
+  } else {
+    // A loss that the model computes itself can't be masked: its batches count once each.
+    AMPC_TRY(SumUp(eval, kNone, false));
+    ir::Builder b(eval, module.locs.Intern("masked sums"));
+    const ValueId one = b.Scalar(eval.type(eval.FindOutput("loss")).dtype, 1);
+    if (b.failed()) return b.TakeStatus();
+    eval.SetOutput("loss_sum", eval.FindOutput("loss"));
+    eval.SetOutput("loss_count", one);
+  }
+  eval.RemoveOutputs([](const std::string& name) { return name == "loss"; });
+  AMPC_TRY(SumUp(train, kNone, false));
+  // What the train graph returns is the loss and the metrics; a fetch reads any other value by its name.
+  train.RemoveOutputs([](const std::string& name) {
+    return name != "loss" && !name.ends_with("_sum") && !name.ends_with("_count");
+  });
+  return {};
+}
+
+}  // namespace ampc

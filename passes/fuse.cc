@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fewer, larger kernels with the same numbers.
+//
+//   epilogue   y = Conv(x); z = Relu(y)                 ->  z = Conv <post = "relu"> (x)        one rounding: Relu rounds nothing
+//   widening   f = Cast <fp32> (low); Unscale(…, f)     ->  Unscale(…, low)
+//   group      t = Mul(a, b); y = Add(t, c)             ->  y = Map <expr = "fp16(x0 * x1) + x2"> (a, b, c)
+//
+// A value disappears only when the op behind it is its single reader, no output or state needs it, and --keep does not name
+// it. A group keeps the rounding of every op inside it; its members have equal dims and layout and compute in float.
+// Test: test/passes/fuse.onnxtext
+#include <algorithm>
+
+#include "passes/glob.h"
+#include "passes/passes.h"
+
+namespace ampc {
+namespace {
+
+using ir::kNone;
+using ir::NodeId;
+using ir::ValueId;
+
+constexpr size_t kMaxGroupInputs = 8;
+constexpr size_t kMaxGroupText = 1500;
+constexpr int32_t kMaxDistance = 8;  // nodes between producer and reader
+
+class Fuser {
+ public:
+  Fuser(ir::Graph& graph, PassContext& context) : g_(graph), context_(context) {}
+
+  Status Run() {
+    for (NodeId n : g_.Order()) {
+      if (g_.node(n).op == nullptr) continue;
+      FuseEpilogue(n);
+    }
+    for (NodeId n : g_.Order()) DropWidening(n);
+    const std::vector<NodeId> order = g_.Order();
+    position_.assign(static_cast<size_t>(g_.num_nodes()), 0);
+    for (size_t i = 0; i < order.size(); ++i) position_[static_cast<size_t>(order[i])] = static_cast<int32_t>(i);
+    for (NodeId n : order) {
+      if (g_.node(n).op != nullptr) AMPC_TRY(GrowGroup(n, position_[static_cast<size_t>(n)]));
+    }
+    return {};
+  }
+
+ private:
+  // The node's only reader is what follows it: its value may vanish.
+  bool Private(ValueId v) const {
+    const ir::Value& value = g_.value(v);
+    if (value.kind != ir::ValueKind::kNode || value.uses.size() != 1 || value.uses[0].node < 0) return false;
+    return std::none_of(context_.options.keep.begin(), context_.options.keep.end(),
+                        [&](const std::string& glob) { return MatchesGlob(glob, value.name); });
+  }
+
+  void FuseEpilogue(NodeId n) {
+    const ir::Node node = g_.node(n);
+    if (node.op->post.empty() || node.inputs.size() != 1 || !Private(node.inputs[0])) return;
+    const NodeId producer = g_.value(node.inputs[0]).def;
+    const ir::Node p = g_.node(producer);
+    if (!p.op->traits.epilogue || p.attrs.Has("post") || g_.value(node.inputs[0]).index != 0) return;
+    Attrs attrs = p.attrs;
+    attrs.Set("post", std::string(node.op->post));
+    g_.SetAttrs(producer, std::move(attrs));
+    // The result takes the place, and the name, of the value that vanishes.
+    const std::string name = g_.value(node.outputs[0]).name;
+    g_.SetLayout(node.inputs[0], g_.value(node.outputs[0]).layout);
+    g_.ReplaceUsesExcept(node.outputs[0], node.inputs[0], n);
+    const ValueId kept = node.inputs[0];
+    g_.Erase(n);
+    g_.Rename(kept, name);
+  }
+
+  void DropWidening(NodeId n) {
+    const ir::Node node = g_.node(n);
+    if (!node.op->traits.widens) return;
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      if (node.inputs[i] == kNone || !Private(node.inputs[i])) continue;
+      const NodeId cast = g_.value(node.inputs[i]).def;
+      const ir::Node c = g_.node(cast);
+      if (!c.op->traits.cast || !IsLow(g_.type(c.inputs[0]).dtype) || g_.type(node.inputs[i]).dtype != DType::kFloat32) continue;
+      g_.SetInput(n, static_cast<int32_t>(i), c.inputs[0]);
+      g_.Erase(cast);
+    }
+  }
+
+  // ---- elementwise groups ----------------------------------------------------------------------------------------------
+
+  // The program of a node that may join a group, or "".
+  std::string Program(const ir::Node& node) const {
+    if (node.outputs.size() != 1 || node.outputs[0] == kNone) return "";
+    const bool map = node.attrs.Has("expr");
+    if (!node.op->traits.elementwise && !map) return "";
+    std::string text(map ? node.attrs.String("expr") : node.op->expr);
+    // Parameters become numbers: a group has none of its own.
+    for (size_t at = text.find('$'); at != std::string::npos; at = text.find('$', at)) {
+      size_t end = at + 1;
+      while (end < text.size() && (std::isalnum(static_cast<unsigned char>(text[end])) != 0 || text[end] == '_')) ++end;
+      const std::string name = text.substr(at + 1, end - at - 1);
+      const double value = node.attrs.Float(name, static_cast<double>(node.attrs.Int(name)));
+      text.replace(at, end - at, fmt::format("({:.17g})", value));
+    }
+    return text;
+  }
+
+  // Floats of at most fp32 (and bool): the group computes in float.
+  bool ComputesInFloat(const ir::Node& node) const {
+    bool any = false;
+    for (ValueId v : node.inputs) {
+      if (v == kNone) return false;
+      const DType t = g_.type(v).dtype;
+      if (t == DType::kFloat64 || IsInteger(t)) return false;
+      any = any || IsFloat(t);
+    }
+    const DType out = g_.type(node.outputs[0]).dtype;
+    return any && (out == DType::kFloat32 || IsLow(out));
+  }
+
+  static std::string_view Rounding(DType t) { return t == DType::kFloat16 ? "fp16" : t == DType::kBFloat16 ? "bf16" : ""; }
+
+  // Renames the identifiers of a program: inputs through `input`, temporaries with a prefix; "y0" becomes `result`.
+  template <typename InputName>
+  static std::string Renamed(const std::string& text, const std::string& prefix, const std::string& result, const InputName& input) {
+    std::string out = text.find('=') != std::string::npos && text.find("y0") != std::string::npos ? "" : result + " = ";
+    for (size_t i = 0; i < text.size();) {
+      if (std::isdigit(static_cast<unsigned char>(text[i])) != 0) {  // a number, with its exponent
+        size_t j = i;
+        while (j < text.size() && (std::isalnum(static_cast<unsigned char>(text[j])) != 0 || text[j] == '.' ||
+                                   ((text[j] == '-' || text[j] == '+') && (text[j - 1] == 'e')))) {
+          ++j;
+        }
+        out += text.substr(i, j - i);
+        i = j;
+        continue;
+      }
+      if (std::isalpha(static_cast<unsigned char>(text[i])) == 0) {
+        out += text[i++];
+        continue;
+      }
+      size_t j = i;
+      while (j < text.size() && (std::isalnum(static_cast<unsigned char>(text[j])) != 0 || text[j] == '_')) ++j;
+      const std::string id = text.substr(i, j - i);
+      const bool call = j < text.size() && text[j] == '(';
+      if (id == "y0") {
+        out += result;
+      } else if (id.size() >= 2 && id[0] == 'x' && std::isdigit(static_cast<unsigned char>(id[1])) != 0) {
+        out += input(static_cast<size_t>(std::stoi(id.substr(1))));
+      } else if (call || id == "inf" || id == "nan") {
+        out += id;
+      } else {
+        out += prefix + id;
+      }
+      i = j;
+    }
+    return out;
+  }
+
+  bool SameForm(ValueId a, ValueId b) const { return g_.type(a).dims == g_.type(b).dims && g_.value(a).layout == g_.value(b).layout; }
+
+  // Far apart, a producer's operands would live longer than its result: a forward value kept for the backward pass.
+  bool Near(NodeId producer, int32_t at) const {
+    const auto i = static_cast<size_t>(producer);
+    return i >= position_.size() || at - position_[i] <= kMaxDistance;  // a group made just now is near
+  }
+
+  // Pulls elementwise producers of `n`, which stands at place `at`, into it, as long as one fits.
+  Status GrowGroup(NodeId n, int32_t at) {
+    std::string text = Program(g_.node(n));
+    if (text.empty() || !ComputesInFloat(g_.node(n))) return {};
+    std::vector<ValueId> inputs = g_.node(n).inputs;
+    const ValueId out = g_.node(n).outputs[0];
+    bool grown = false;
+    for (size_t i = 0; i < inputs.size();) {
+      const ir::Value& v = g_.value(inputs[i]);
+      const std::string producer = v.kind == ir::ValueKind::kNode && Private(inputs[i]) ? Program(g_.node(v.def)) : "";
+      const bool fits = !producer.empty() && Near(v.def, at) && SameForm(inputs[i], out) && ComputesInFloat(g_.node(v.def)) &&
+                        inputs.size() + g_.node(v.def).inputs.size() - 1 <= kMaxGroupInputs && text.size() + producer.size() < kMaxGroupText;
+      if (!fits) {
+        ++i;
+        continue;
+      }
+      text = Join(text, producer, inputs, i, v);
+      grown = true;
+      i = 0;
+    }
+    if (!grown) return {};
+    return Replace(n, text, inputs);
+  }
+
+  // text with input i replaced by its producer's program; `inputs` becomes the union.
+  std::string Join(const std::string& text, const std::string& producer, std::vector<ValueId>& inputs, size_t i, const ir::Value& v) {
+    const std::vector<ValueId> theirs = g_.node(v.def).inputs;
+    std::vector<ValueId> merged;
+    const auto place = [&](ValueId value) {
+      auto it = std::find(merged.begin(), merged.end(), value);
+      if (it == merged.end()) it = merged.insert(merged.end(), value);
+      return fmt::format("x{}", it - merged.begin());
+    };
+    const std::string level = fmt::format("g{}_", levels_++);
+    const std::string raw = level + "r";
+    std::string joined = Renamed(producer, level, raw, [&](size_t k) { return place(theirs[k]); });
+    const std::string_view rounding = Rounding(g_.module().types.Get(v.type).dtype);
+    const std::string value = rounding.empty() ? raw : level + "v";
+    if (!rounding.empty()) joined += fmt::format("; {} = {}({})", value, rounding, raw);
+    const std::vector<ValueId> ours = inputs;
+    joined += "; " + Renamed(text, "", "y0", [&](size_t k) { return k == i ? value : place(ours[k]); });
+    inputs = std::move(merged);
+    return joined;
+  }
+
+  Status Replace(NodeId n, const std::string& text, const std::vector<ValueId>& inputs) {
+    const ir::Node node = g_.node(n);
+    ir::Builder b(g_, node.loc, n);
+    const DType to = g_.type(node.outputs[0]).dtype;
+    const ValueId fused = b.Op(kOwnDomain, "Map", inputs, {{"expr", text}, {"to", std::vector<int64_t>{static_cast<int64_t>(to)}}});
+    if (b.failed()) return b.TakeStatus();
+    const std::string name = g_.value(node.outputs[0]).name;
+    g_.SetLayout(fused, g_.value(node.outputs[0]).layout);
+    g_.ReplaceUses(node.outputs[0], fused);
+    EraseChain(n);
+    g_.Rename(fused, name);
+    return {};
+  }
+
+  // Erases a node and the producers that nothing reads any more.
+  void EraseChain(NodeId n) {
+    const std::vector<ValueId> inputs = g_.node(n).inputs;
+    g_.Erase(n);
+    for (ValueId v : inputs) {
+      if (v == kNone) continue;
+      const ir::Value& value = g_.value(v);
+      if (value.kind == ir::ValueKind::kNode && value.def != kNone && value.uses.empty() && !Program(g_.node(value.def)).empty()) EraseChain(value.def);
+    }
+  }
+
+  ir::Graph& g_;
+  PassContext& context_;
+  std::vector<int32_t> position_;  // of the nodes that were there at the start
+  int levels_ = 0;
+};
+
+}  // namespace
+
+Status FuseGroups(ir::Module& module, PassContext& context) {
+  for (ir::Graph* g : module.graphs()) AMPC_TRY(Fuser(*g, context).Run());
+  return {};
+}
+
+}  // namespace ampc

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Files: whole reads, read-only maps, and outputs that appear complete or not at all.
+//
+// Every failure is an IoError (exit 6) that names the path and the system's reason; short writes,
+// ENOSPC and EIO are never lost, whether they show up at write, fsync or close. Nothing here is
+// thread-safe per object.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/status.h"
+
+namespace ampc {
+
+/// The whole file (or pipe) at `path`; an error when it has more than `max_bytes`.
+Result<std::string> ReadFile(const std::string& path, int64_t max_bytes);
+
+/// A regular file mapped read-only. Movable; unmaps on destruction. The pages are those of the page
+/// cache: they are read when touched and count as memory only while resident.
+class MappedFile {
+ public:
+  MappedFile() = default;
+  static Result<MappedFile> Open(const std::string& path);
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+
+  std::span<const std::byte> bytes() const { return {data_, static_cast<size_t>(size_)}; }
+  const std::byte* data() const { return data_; }
+  int64_t size() const { return size_; }
+  const std::string& path() const { return path_; }
+
+ private:
+  void Unmap();
+
+  std::string path_;
+  const std::byte* data_ = nullptr;
+  int64_t size_ = 0;
+};
+
+/// An output file written to `<path>.tmp.<pid>` in the same folder and renamed by Commit(). Without
+/// a Commit the destructor removes the temporary and the old file stays as it was. A symbolic link
+/// is followed to the file it names; something that is no regular file (/dev/null, a pipe) is
+/// written in place. Stale temporaries of the same path whose process is gone are removed by
+/// Create().
+class AtomicFile {
+ public:
+  static Result<AtomicFile> Create(const std::string& path);
+  ~AtomicFile();
+  AtomicFile(AtomicFile&& other) noexcept;
+  AtomicFile& operator=(AtomicFile&& other) noexcept;
+
+  Status Append(std::span<const std::byte> bytes);
+  Status Append(std::string_view text) { return Append(std::as_bytes(std::span(text))); }
+  /// Zero bytes up to the next multiple of `alignment`.
+  Status PadTo(int64_t alignment);
+  /// Overwrites bytes that were appended before (a header whose sizes are known at the end).
+  Status WriteAt(int64_t offset, std::span<const std::byte> bytes);
+  /// Bytes appended so far.
+  int64_t size() const { return size_; }
+  const std::string& path() const { return path_; }
+  /// Flushes, syncs, renames over `path`, syncs the folder. After it, or after any error, the
+  /// object takes no more bytes.
+  Status Commit();
+
+ private:
+  friend Result<int64_t> CopyRange(const std::string&, int64_t, int64_t, AtomicFile&);
+
+  AtomicFile() = default;
+  Status Flush();
+  Status WriteAll(std::span<const std::byte> bytes);
+  void Abandon();
+
+  std::string path_;  ///< as given, for messages
+  std::string target_, temporary_;
+  std::vector<std::byte> buffer_;
+  int64_t size_ = 0;
+  int fd_ = -1;
+};
+
+/// Removes `<path>.tmp.<pid>` files whose process does not exist any more.
+Status SweepTemporaries(const std::string& path);
+
+/// Appends bytes [offset, offset + length) of the file `source` to `out`, inside the kernel where
+/// the file systems can do that, without bringing them into this process's memory. Returns
+/// `length`; a source that ends earlier is an error.
+Result<int64_t> CopyRange(const std::string& source, int64_t offset, int64_t length,
+                          AtomicFile& out);
+
+/// "a/b/c" -> "a/b", "c" -> ".", "/c" -> "/".
+std::string DirName(std::string_view path);
+/// `path` when it is absolute or `dir` is empty, else "dir/path".
+std::string JoinPath(std::string_view dir, std::string_view path);
+/// The path that leads from the folder `from_dir` to `to` (both relative to the working directory,
+/// or absolute).
+std::string RelativePath(const std::string& from_dir, const std::string& to);
+
+}  // namespace ampc

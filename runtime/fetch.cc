@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/fetch.h"
+
+#include "runtime/base/glob.h"
+
+#include <algorithm>
+
+namespace ampc {
+namespace {
+
+constexpr std::string_view kGradient = "grad:";
+
+/// Call that defines each tensor; -1 for those that no call writes.
+std::vector<int> DefiningCalls(const plan::Program& program) {
+  std::vector<int> calls(program.tensors.size(), -1);
+  for (size_t c = 0; c < program.calls.size(); ++c) {
+    for (int32_t t : program.calls[c].outputs) {
+      if (t >= 0) calls[static_cast<size_t>(t)] = static_cast<int>(c);
+    }
+  }
+  return calls;
+}
+
+/// Batch of a program's feeds; 0 when it has none.
+int64_t BatchOf(const plan::Plan& plan, const std::string& program) {
+  for (const plan::Feed& feed : plan.feeds) {
+    if ((feed.program.empty() || feed.program == program) && !feed.desc.dims.empty())
+      return feed.desc.dims[0];
+  }
+  return 0;
+}
+
+}  // namespace
+
+struct Fetcher::Request {
+  std::string pattern;  ///< without the prefix
+  bool train = true, apply = true, eval = true;
+  bool prefixed = false;
+  bool by_sample = true;
+};
+
+int FindGradient(const plan::Program& program, const plan::State& weight) {
+  for (size_t t = 0; t < program.tensors.size(); ++t) {
+    const std::string& name = program.tensors[t].name;
+    if (!name.starts_with(kGradient)) continue;
+    std::string_view of = std::string_view(name).substr(kGradient.size());
+    if (of == weight.name || (!weight.source.empty() && of == weight.source))
+      return static_cast<int>(t);
+  }
+  return -1;
+}
+
+Fetcher::Fetcher(const plan::Plan& plan, Executor& executor, NpzWriter writer)
+    : plan_(plan),
+      executor_(executor),
+      writer_(std::move(writer)),
+      by_call_(plan.programs.size()),
+      at_end_(plan.programs.size()) {
+  hook_.after = [this](int program, int call) { After(program, call); };
+}
+
+Result<std::unique_ptr<Fetcher>> Fetcher::Create(const plan::Plan& plan, Executor& executor,
+                                                 const Settings& settings,
+                                                 const std::set<int>& runs) {
+  const std::vector<Option>& requests = settings.All("fetch");
+  const Option* out = settings.Find("fetch-out");
+  if (requests.empty() && out == nullptr) return std::unique_ptr<Fetcher>();
+  if (requests.empty()) return UsageError("E0962", "--fetch-out needs --fetch GLOB");
+  if (out == nullptr) return UsageError("E0962", "--fetch needs --fetch-out FILE.npz");
+  AMPC_ASSIGN(NpzWriter writer, NpzWriter::Create(out->head));
+  std::unique_ptr<Fetcher> fetcher(new Fetcher(plan, executor, std::move(writer)));
+  for (const Option& request : requests) {
+    std::string layout = request.Given("layout") ? request.Text("layout") : out->Text("layout");
+    AMPC_TRY(fetcher->AddRequest(request, layout == "steps", runs));
+  }
+  AMPC_TRY(fetcher->Declare());
+  return fetcher;
+}
+
+Status Fetcher::AddRequest(const Option& option, bool steps_layout, const std::set<int>& runs) {
+  Request request;
+  request.pattern = option.head;
+  request.by_sample = !steps_layout;
+  for (std::string_view prefix : {"train:", "apply:", "eval:"}) {
+    if (!request.pattern.starts_with(prefix)) continue;
+    request.pattern.erase(0, prefix.size());
+    request.prefixed = true;
+    request.train = prefix == "train:";
+    request.apply = prefix == "apply:";
+    request.eval = prefix == "eval:";
+    break;
+  }
+  bool found = false, updates = false;
+  for (int p : runs) {
+    const std::string& name = plan_.programs[static_cast<size_t>(p)].name;
+    if (name == "eval") continue;
+    updates = true;
+    bool wanted = name == "step"    ? request.train || request.apply
+                  : name == "train" ? request.train
+                                    : request.apply;
+    if (wanted && AddFromProgram(request, p)) found = true;
+  }
+  if (updates && (request.train || request.apply) && AddStates(request)) found = true;
+  for (int p : runs) {
+    if (plan_.programs[static_cast<size_t>(p)].name != "eval" || !request.eval) continue;
+    // Without a prefix a value of the training graphs is meant, if there is one.
+    if ((request.prefixed || !found) && AddFromProgram(request, p)) found = true;
+  }
+  return found ? Status() : NoMatch(request, runs);
+}
+
+Status Fetcher::NoMatch(const Request& request, const std::set<int>& runs) const {
+  std::vector<std::string_view> names;
+  for (int p : runs) {
+    for (const plan::Tensor& t : plan_.programs[static_cast<size_t>(p)].tensors) {
+      if (names.size() < 20000) names.push_back(t.name);
+    }
+  }
+  return UsageError("E0963",
+                    "--fetch: no value of this run matches '{}'{}; a value that was fused away can "
+                    "be fetched after "
+                    "`ampc --keep {}`",
+                    request.pattern, Suggest(request.pattern, names), request.pattern);
+}
+
+bool Fetcher::AddFromProgram(const Request& request, int program) {
+  const plan::Program& p = plan_.programs[static_cast<size_t>(program)];
+  size_t before = members_.size();
+  if (request.pattern.starts_with(kGradient)) {
+    // Those of a micro-batch are scaled; the update holds the unscaled ones.
+    if (p.name != "step" && p.name != "apply") return false;
+    std::string weights = request.pattern.substr(kGradient.size());
+    for (const plan::State& state : plan_.states) {
+      if (state.role != plan::Role::kWeight) continue;
+      const std::string& name = state.source.empty() ? state.name : state.source;
+      int tensor = GlobMatches(weights, name) || GlobMatches(weights, state.name)
+                       ? FindGradient(p, state)
+                       : -1;
+      if (tensor >= 0) AddTensor(request, program, tensor, fmt::format("{}{}", kGradient, name));
+    }
+    return members_.size() > before;
+  }
+  for (const plan::Output& output : p.outputs) {
+    if (GlobMatches(request.pattern, output.name))
+      AddTensor(request, program, output.tensor, output.name);
+  }
+  for (size_t t = 0; t < p.tensors.size(); ++t) {
+    const plan::Tensor& tensor = p.tensors[t];
+    plan::Space space = p.buffers[static_cast<size_t>(tensor.buffer)].space;
+    if (space == plan::Space::kConstant || !GlobMatches(request.pattern, tensor.name)) continue;
+    bool named_output = std::any_of(p.outputs.begin(), p.outputs.end(), [&](const plan::Output& o) {
+      return o.tensor == static_cast<int32_t>(t) && GlobMatches(request.pattern, o.name);
+    });
+    if (!named_output) AddTensor(request, program, static_cast<int>(t), tensor.name);
+  }
+  return members_.size() > before;
+}
+
+void Fetcher::AddTensor(const Request& request, int program, int tensor, const std::string& name) {
+  const plan::Program& p = plan_.programs[static_cast<size_t>(program)];
+  const plan::Tensor& t = p.tensors[static_cast<size_t>(tensor)];
+  int call = DefiningCalls(p)[static_cast<size_t>(tensor)];
+  plan::Space space = p.buffers[static_cast<size_t>(t.buffer)].space;
+  if (call < 0 && space != plan::Space::kFeed) return;  // a state before the step: see AddStates
+  for (const Member& m : members_) {
+    if (m.program == program && m.tensor == tensor && m.key == name) return;
+  }
+  Member member;
+  member.key = name;
+  member.program = program;
+  member.tensor = tensor;
+  member.dtype = t.desc.dtype;
+  member.dims = t.desc.dims;
+  member.by_sample = p.name == "eval" && request.by_sample && !t.desc.dims.empty() &&
+                     t.desc.dims[0] == BatchOf(plan_, "eval");
+  int index = static_cast<int>(members_.size());
+  if (call < 0) {
+    at_end_[static_cast<size_t>(program)].push_back(index);
+  } else {
+    auto& calls = by_call_[static_cast<size_t>(program)];
+    calls.resize(p.calls.size());
+    calls[static_cast<size_t>(call)].push_back(index);
+  }
+  members_.push_back(std::move(member));
+}
+
+bool Fetcher::AddStates(const Request& request) {
+  bool found = false;
+  for (size_t s = 0; s < plan_.states.size(); ++s) {
+    const plan::State& state = plan_.states[s];
+    bool by_source = !state.source.empty() && state.role != plan::Role::kLowCopy &&
+                     GlobMatches(request.pattern, state.source);
+    if (!by_source && !GlobMatches(request.pattern, state.name)) continue;
+    found = true;
+    const std::string& key = by_source ? state.source : state.name;
+    bool taken = std::any_of(members_.begin(), members_.end(), [&](const Member& m) {
+      return m.state == static_cast<int>(s) ||
+             (m.key == key && m.program >= 0 &&
+              plan_.programs[static_cast<size_t>(m.program)].name != "eval");
+    });
+    if (taken) continue;
+    Member member;
+    member.key = key;
+    member.state = static_cast<int>(s);
+    member.dtype = state.desc.dtype;
+    member.dims = state.desc.dims;
+    states_.push_back(static_cast<int>(members_.size()));
+    members_.push_back(std::move(member));
+  }
+  return found;
+}
+
+Status Fetcher::Declare() {
+  std::set<std::string> names;
+  // Training values come first, so that a clash renames eval's.
+  for (bool eval : {false, true}) {
+    for (Member& m : members_) {
+      bool of_eval =
+          m.program >= 0 && plan_.programs[static_cast<size_t>(m.program)].name == "eval";
+      if (of_eval != eval) continue;
+      if (!names.insert(m.key).second) {
+        m.key = (eval ? "eval:" : "apply:") + m.key;
+        names.insert(m.key);
+      }
+      std::span<const int64_t> row(m.dims);
+      AMPC_ASSIGN(m.array, writer_.AddArray(m.key, m.dtype, m.by_sample ? row.subspan(1) : row));
+      m.bytes.resize(static_cast<size_t>(NumElements(m.dims) * SizeOf(m.dtype)));
+    }
+  }
+  return {};
+}
+
+void Fetcher::After(int program, int call) {
+  if (by_call_[static_cast<size_t>(program)].empty()) return;
+  for (int index : by_call_[static_cast<size_t>(program)][static_cast<size_t>(call)]) {
+    if (!status_.ok()) return;
+    status_ = Copy(members_[static_cast<size_t>(index)]);
+  }
+}
+
+Status Fetcher::Copy(Member& member) {
+  if (member.state >= 0) {
+    AMPC_TRY(executor_.ReadState(member.state, member.bytes));
+  } else {
+    AMPC_TRY(executor_.ReadTensor(member.program, member.tensor, member.bytes));
+  }
+  std::span<const std::byte> rows(member.bytes);
+  if (member.by_sample && member.dims[0] > 0)
+    rows = rows.first(member.bytes.size() / static_cast<size_t>(member.dims[0]) *
+                      static_cast<size_t>(samples_));
+  return writer_.AppendRows(member.array, rows);
+}
+
+Status Fetcher::EndRun(int program) {
+  AMPC_TRY(std::move(status_));
+  status_ = {};
+  for (int index : at_end_[static_cast<size_t>(program)])
+    AMPC_TRY(Copy(members_[static_cast<size_t>(index)]));
+  return {};
+}
+
+Status Fetcher::AfterUpdate() {
+  for (int index : states_) AMPC_TRY(Copy(members_[static_cast<size_t>(index)]));
+  return {};
+}
+
+Status Fetcher::Finish() { return writer_.Commit(); }
+
+}  // namespace ampc

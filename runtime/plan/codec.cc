@@ -1,0 +1,484 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/plan/codec.h"
+
+#include <algorithm>
+#include <climits>
+
+#include <google/protobuf/arena.h>
+
+#include "runtime/plan/plan.pb.h"
+
+namespace ampc::plan {
+namespace {
+
+// ---- enumerators: one table each, read in both directions ---------------------------------------
+
+template <typename Ours, typename Theirs>
+struct EnumRow {
+  Ours ours;
+  Theirs theirs;
+};
+
+// clang-format off
+constexpr EnumRow<Layout, pb::Layout> kLayouts[] = {
+    {Layout::kRowMajor, pb::LAYOUT_ROW_MAJOR}, {Layout::kChannelsLast, pb::LAYOUT_CHANNELS_LAST}};
+constexpr EnumRow<Space, pb::Space> kSpaces[] = {
+    {Space::kBlock, pb::SPACE_BLOCK}, {Space::kState, pb::SPACE_STATE},
+    {Space::kFeed, pb::SPACE_FEED}, {Space::kConstant, pb::SPACE_CONSTANT}};
+constexpr EnumRow<Role, pb::Role> kRoles[] = {
+    {Role::kWeight, pb::ROLE_WEIGHT}, {Role::kLowCopy, pb::ROLE_LOW_COPY}, {Role::kMoment, pb::ROLE_MOMENT},
+    {Role::kStatistic, pb::ROLE_STATISTIC}, {Role::kAccumulator, pb::ROLE_ACCUMULATOR},
+    {Role::kScaler, pb::ROLE_SCALER}, {Role::kCounter, pb::ROLE_COUNTER}, {Role::kRng, pb::ROLE_RNG},
+    {Role::kHyper, pb::ROLE_HYPER}, {Role::kConstant, pb::ROLE_CONSTANT}};
+constexpr EnumRow<Feed::Kind, pb::FeedKind> kFeedKinds[] = {
+    {Feed::Kind::kInput, pb::FEED_INPUT}, {Feed::Kind::kTarget, pb::FEED_TARGET}, {Feed::Kind::kValid, pb::FEED_VALID}};
+constexpr EnumRow<Export::Inverse, pb::Inverse> kInverses[] = {
+    {Export::Inverse::kIdentity, pb::INVERSE_IDENTITY}, {Export::Inverse::kRound, pb::INVERSE_ROUND}};
+// clang-format on
+
+template <typename Ours, typename Theirs, size_t N>
+Theirs Encode(const EnumRow<Ours, Theirs> (&table)[N], Ours value) {
+  for (const auto& row : table) {
+    if (row.ours == value) return row.theirs;
+  }
+  return static_cast<Theirs>(0);
+}
+
+template <typename Ours, typename Theirs, size_t N>
+Status Decode(const EnumRow<Ours, Theirs> (&table)[N], Theirs value, std::string_view what,
+              Ours* out) {
+  for (const auto& row : table) {
+    if (row.theirs == value) {
+      *out = row.ours;
+      return {};
+    }
+  }
+  return BadInput("E0604", "the plan's header holds {} for {}, which this version does not know",
+                  static_cast<int>(value), what);
+}
+
+// ---- encoding -----------------------------------------------------------------------------------
+
+void Encode(const TensorDesc& in, pb::Desc* out) {
+  out->set_dtype(static_cast<int>(in.dtype));
+  out->mutable_dims()->Assign(in.dims.begin(), in.dims.end());
+  out->set_layout(Encode(kLayouts, in.layout));
+}
+
+void Encode(const HostTensor& in, pb::HostTensor* out) {
+  out->set_dtype(static_cast<int>(in.dtype));
+  out->mutable_dims()->Assign(in.dims.begin(), in.dims.end());
+  out->set_data(in.data.data(), in.data.size());
+}
+
+struct AttrEncoder {
+  pb::Attr* out;
+  void operator()(int64_t v) const { out->set_int_(v); }
+  void operator()(double v) const { out->set_float_(v); }
+  void operator()(const std::string& v) const { out->set_string(v); }
+  void operator()(const std::vector<int64_t>& v) const {
+    out->mutable_ints()->mutable_values()->Assign(v.begin(), v.end());
+  }
+  void operator()(const std::vector<double>& v) const {
+    out->mutable_floats()->mutable_values()->Assign(v.begin(), v.end());
+  }
+  void operator()(const std::vector<std::string>& v) const {
+    out->mutable_strings()->mutable_values()->Assign(v.begin(), v.end());
+  }
+  void operator()(const std::shared_ptr<const HostTensor>& v) const {
+    Encode(*v, out->mutable_tensor());
+  }
+};
+
+void Encode(const Call& in, pb::Call* out) {
+  out->set_kernel(in.kernel);
+  for (const Attrs::Entry& entry : in.params.entries()) {
+    pb::Attr* attr = out->add_params();
+    attr->set_name(entry.first);
+    std::visit(AttrEncoder{attr}, entry.second);
+  }
+  out->mutable_inputs()->Assign(in.inputs.begin(), in.inputs.end());
+  out->mutable_outputs()->Assign(in.outputs.begin(), in.outputs.end());
+  out->set_loc(in.loc);
+}
+
+void Encode(const Program& in, pb::Program* out) {
+  out->set_name(in.name);
+  for (const Buffer& b : in.buffers) {
+    pb::Buffer* to = out->add_buffers();
+    to->set_space(Encode(kSpaces, b.space));
+    to->set_index(b.index);
+    to->set_bytes(b.bytes);
+    to->set_offset(b.offset);
+    to->set_first(b.first);
+    to->set_last(b.last);
+  }
+  for (const Tensor& t : in.tensors) {
+    pb::Tensor* to = out->add_tensors();
+    to->set_name(t.name);
+    Encode(t.desc, to->mutable_desc());
+    to->set_buffer(t.buffer);
+    to->set_byte_offset(t.byte_offset);
+    to->set_view_of(t.view_of);
+  }
+  for (const Call& call : in.calls) Encode(call, out->add_calls());
+  for (const Output& o : in.outputs) {
+    pb::Output* to = out->add_outputs();
+    to->set_name(o.name);
+    to->set_tensor(o.tensor);
+  }
+  out->set_block_bytes(in.block_bytes);
+  out->set_bound_bytes(in.bound_bytes);
+}
+
+void Encode(const State& in, const WeightIndex& index, pb::State* out) {
+  out->set_name(in.name);
+  out->set_role(Encode(kRoles, in.role));
+  Encode(in.desc, out->mutable_desc());
+  out->set_source(in.source);
+  pb::Initial* initial = out->mutable_initial();
+  switch (in.initial.kind) {
+    case Initial::Kind::kFill:
+      initial->set_fill(in.initial.fill);
+      break;
+    case Initial::Kind::kBytes:
+      initial->set_weight(index.at({in.initial.offset, in.initial.length}));
+      break;
+    case Initial::Kind::kDerived:
+      initial->set_derived_from(in.initial.derived_from);
+      break;
+    case Initial::Kind::kAuto:
+      initial->set_automatic(true);
+      break;
+  }
+}
+
+void Encode(const Feed& in, pb::Feed* out) {
+  out->set_name(in.name);
+  out->set_kind(Encode(kFeedKinds, in.kind));
+  Encode(in.desc, out->mutable_desc());
+  out->set_program(in.program);
+  out->set_limit(in.limit);
+  out->set_has_ignore(in.has_ignore);
+  out->set_ignore(in.ignore);
+}
+
+void Encode(const Export& in, const WeightIndex& index, pb::Export* out) {
+  out->set_initializer(in.initializer);
+  out->set_dtype(static_cast<int>(in.dtype));
+  out->mutable_dims()->Assign(in.dims.begin(), in.dims.end());
+  out->set_inverse(Encode(kInverses, in.inverse));
+  if (in.state >= 0) {
+    out->set_state(in.state);
+  } else {
+    out->set_weight(index.at({in.offset, in.length}));
+  }
+}
+
+// ---- decoding -----------------------------------------------------------------------------------
+
+Status Decode(int32_t in, std::string_view what, DType* out) {
+  if (!IsKnownDType(in)) {
+    return BadInput("E0604",
+                    "the plan's header holds data type {} for {}, which this version does not know",
+                    in, what);
+  }
+  *out = static_cast<DType>(in);
+  return {};
+}
+
+Status Decode(const pb::Desc& in, std::string_view what, TensorDesc* out) {
+  AMPC_TRY(Decode(in.dtype(), what, &out->dtype));
+  AMPC_TRY(Decode(kLayouts, in.layout(), what, &out->layout));
+  out->dims.assign(in.dims().begin(), in.dims().end());
+  if (!CheckedNumElements(out->dims, SizeOf(out->dtype))) {
+    return BadInput("E0604", "the dims {} of '{}' are negative or too large", ToString(out->dims),
+                    what);
+  }
+  return {};
+}
+
+Status Decode(const pb::HostTensor& in, std::string_view what, HostTensor* out) {
+  AMPC_TRY(Decode(in.dtype(), what, &out->dtype));
+  out->dims.assign(in.dims().begin(), in.dims().end());
+  const auto elements = CheckedNumElements(out->dims, SizeOf(out->dtype));
+  const int64_t bytes = elements.value_or(-1) * SizeOf(out->dtype);
+  if (!elements || bytes != static_cast<int64_t>(in.data().size())) {
+    return BadInput("E0604", "{} has {} bytes of data, but its dims {} of {} want {}", what,
+                    in.data().size(), ToString(out->dims), Name(out->dtype), bytes);
+  }
+  const auto* data = reinterpret_cast<const std::byte*>(in.data().data());
+  out->data.assign(data, data + in.data().size());
+  return {};
+}
+
+Status Decode(const pb::Attr& in, Attrs* out) {
+  switch (in.value_case()) {
+    case pb::Attr::kInt:
+      out->Set(in.name(), in.int_());
+      return {};
+    case pb::Attr::kFloat:
+      out->Set(in.name(), in.float_());
+      return {};
+    case pb::Attr::kString:
+      out->Set(in.name(), in.string());
+      return {};
+    case pb::Attr::kInts:
+      out->Set(in.name(),
+               std::vector<int64_t>(in.ints().values().begin(), in.ints().values().end()));
+      return {};
+    case pb::Attr::kFloats:
+      out->Set(in.name(),
+               std::vector<double>(in.floats().values().begin(), in.floats().values().end()));
+      return {};
+    case pb::Attr::kStrings:
+      out->Set(in.name(), std::vector<std::string>(in.strings().values().begin(),
+                                                   in.strings().values().end()));
+      return {};
+    case pb::Attr::kTensor: {
+      auto tensor = std::make_shared<HostTensor>();
+      AMPC_TRY(Decode(in.tensor(), in.name(), tensor.get()));
+      out->Set(in.name(), std::shared_ptr<const HostTensor>(std::move(tensor)));
+      return {};
+    }
+    case pb::Attr::VALUE_NOT_SET:
+      break;
+  }
+  return BadInput("E0604", "parameter '{}' has no value of a type that this version knows",
+                  in.name());
+}
+
+Status Decode(const pb::Call& in, Call* out) {
+  out->kernel = in.kernel();
+  for (const pb::Attr& attr : in.params()) AMPC_TRY(Decode(attr, &out->params));
+  out->inputs.assign(in.inputs().begin(), in.inputs().end());
+  out->outputs.assign(in.outputs().begin(), in.outputs().end());
+  out->loc = in.loc();
+  return {};
+}
+
+Status Decode(const pb::Program& in, Program* out) {
+  out->name = in.name();
+  out->buffers.resize(static_cast<size_t>(in.buffers_size()));
+  for (int i = 0; i < in.buffers_size(); ++i) {
+    const pb::Buffer& from = in.buffers(i);
+    Buffer& b = out->buffers[static_cast<size_t>(i)];
+    AMPC_TRY(Decode(kSpaces, from.space(), "the space of a buffer", &b.space));
+    b.index = from.index();
+    b.bytes = from.bytes();
+    b.offset = from.offset();
+    b.first = from.first();
+    b.last = from.last();
+  }
+  out->tensors.resize(static_cast<size_t>(in.tensors_size()));
+  for (int i = 0; i < in.tensors_size(); ++i) {
+    const pb::Tensor& from = in.tensors(i);
+    Tensor& t = out->tensors[static_cast<size_t>(i)];
+    t.name = from.name();
+    AMPC_TRY(Decode(from.desc(), t.name, &t.desc));
+    t.buffer = from.buffer();
+    t.byte_offset = from.byte_offset();
+    t.view_of = from.view_of();
+  }
+  out->calls.resize(static_cast<size_t>(in.calls_size()));
+  for (int i = 0; i < in.calls_size(); ++i) {
+    AMPC_TRY(Decode(in.calls(i), &out->calls[static_cast<size_t>(i)]).At(in.calls(i).loc()));
+  }
+  for (const pb::Output& o : in.outputs()) out->outputs.push_back({o.name(), o.tensor()});
+  out->block_bytes = in.block_bytes();
+  out->bound_bytes = in.bound_bytes();
+  return {};
+}
+
+Status FindRange(std::span<const WeightRange> ranges, int32_t index, std::string_view what,
+                 WeightRange* out) {
+  if (index < 0 || index >= static_cast<int64_t>(ranges.size())) {
+    return BadInput("E0604", "'{}' names weight range {}, but the plan has {}", what, index,
+                    ranges.size());
+  }
+  *out = ranges[static_cast<size_t>(index)];
+  return {};
+}
+
+Status Decode(const pb::State& in, std::span<const WeightRange> ranges, State* out) {
+  out->name = in.name();
+  out->source = in.source();
+  AMPC_TRY(Decode(kRoles, in.role(), "the role of a state", &out->role));
+  AMPC_TRY(Decode(in.desc(), out->name, &out->desc));
+  Initial& initial = out->initial;
+  switch (in.initial().kind_case()) {
+    case pb::Initial::kFill:
+      initial.kind = Initial::Kind::kFill;
+      initial.fill = in.initial().fill();
+      return {};
+    case pb::Initial::kWeight: {
+      initial.kind = Initial::Kind::kBytes;
+      WeightRange range;
+      AMPC_TRY(FindRange(ranges, in.initial().weight(), in.name(), &range));
+      initial.offset = range.offset;
+      initial.length = range.length;
+      initial.crc = range.crc;
+      return {};
+    }
+    case pb::Initial::kDerivedFrom:
+      initial.kind = Initial::Kind::kDerived;
+      initial.derived_from = in.initial().derived_from();
+      return {};
+    case pb::Initial::kAutomatic:
+      initial.kind = Initial::Kind::kAuto;
+      initial.fill = std::numeric_limits<double>::quiet_NaN();
+      return {};
+    case pb::Initial::KIND_NOT_SET:
+      break;
+  }
+  return BadInput("E0604", "state '{}' has no initial value that this version knows", in.name());
+}
+
+Status Decode(const pb::Feed& in, Feed* out) {
+  out->name = in.name();
+  AMPC_TRY(Decode(kFeedKinds, in.kind(), "the kind of a feed", &out->kind));
+  AMPC_TRY(Decode(in.desc(), out->name, &out->desc));
+  out->program = in.program();
+  out->limit = in.limit();
+  out->has_ignore = in.has_ignore();
+  out->ignore = in.ignore();
+  return {};
+}
+
+Status Decode(const pb::Export& in, std::span<const WeightRange> ranges, Export* out) {
+  out->initializer = in.initializer();
+  AMPC_TRY(Decode(in.dtype(), out->initializer, &out->dtype));
+  out->dims.assign(in.dims().begin(), in.dims().end());
+  if (!CheckedNumElements(out->dims, SizeOf(out->dtype))) {
+    return BadInput("E0604", "the dims {} of '{}' are negative or too large", ToString(out->dims),
+                    out->initializer);
+  }
+  AMPC_TRY(Decode(kInverses, in.inverse(), "the inverse of an export", &out->inverse));
+  if (in.from_case() == pb::Export::kState) {
+    out->state = in.state();
+    if (out->state >= 0) return {};
+  } else if (in.from_case() == pb::Export::kWeight) {
+    WeightRange range;
+    AMPC_TRY(FindRange(ranges, in.weight(), in.initializer(), &range));
+    out->offset = range.offset;
+    out->length = range.length;
+    out->crc = range.crc;
+    return {};
+  }
+  return BadInput("E0604", "export of '{}' names neither a state nor a weight", in.initializer());
+}
+
+Result<std::vector<WeightRange>> DecodeWeights(const pb::Header& in, int64_t section_bytes) {
+  std::vector<WeightRange> ranges;
+  ranges.reserve(static_cast<size_t>(in.weights_size()));
+  for (const pb::Weight& w : in.weights()) {
+    int64_t end = 0;
+    if (w.offset() < 0 || w.length() < 0 || __builtin_add_overflow(w.offset(), w.length(), &end) ||
+        end > section_bytes) {
+      return BadInput("E0604", "weight range {}+{} lies outside of the weight section of {} bytes",
+                      w.offset(), w.length(), section_bytes);
+    }
+    ranges.push_back({w.offset(), w.length(), w.crc()});
+  }
+  return ranges;
+}
+
+/// Appends the decoded form of every element of `in` to `out`.
+template <typename From, typename To, typename... Context>
+Status DecodeAll(const google::protobuf::RepeatedPtrField<From>& in, std::vector<To>* out,
+                 Context... context) {
+  out->resize(static_cast<size_t>(in.size()));
+  for (int i = 0; i < in.size(); ++i)
+    AMPC_TRY(Decode(in.Get(i), context..., &(*out)[static_cast<size_t>(i)]));
+  return {};
+}
+
+}  // namespace
+
+WeightIndex IndexWeights(const Plan& plan) {
+  WeightIndex index;
+  for (const State& s : plan.states) {
+    if (s.initial.kind == Initial::Kind::kBytes) index[{s.initial.offset, s.initial.length}] = 0;
+  }
+  for (const Export& e : plan.exports) {
+    if (e.state < 0) index[{e.offset, e.length}] = 0;
+  }
+  int32_t next = 0;
+  for (auto& [range, number] : index) number = next++;
+  return index;
+}
+
+Result<std::string> EncodePlan(const Plan& plan, const WeightIndex& index) {
+  google::protobuf::Arena arena;
+  auto* header = google::protobuf::Arena::CreateMessage<pb::Header>(&arena);
+  for (const State& s : plan.states) Encode(s, index, header->add_states());
+  for (const Feed& f : plan.feeds) Encode(f, header->add_feeds());
+  for (const HostTensor& t : plan.constants) Encode(t, header->add_constants());
+  for (const Program& p : plan.programs) Encode(p, header->add_programs());
+  for (const Export& e : plan.exports) Encode(e, index, header->add_exports());
+  for (const Setting& s : plan.settings) {
+    pb::Setting* to = header->add_settings();
+    to->set_name(s.name);
+    to->set_state(s.state);
+  }
+  header->set_accumulate(plan.accumulate);
+  header->set_precision(plan.precision);
+  header->set_policy_name(plan.policy_name);
+  header->set_policy_text(plan.policy_text);
+  header->set_policy_hash(plan.policy_hash);
+  header->set_recipe(plan.recipe);
+  header->set_config(plan.config);
+  header->set_source_model(plan.source_model);
+  header->set_source_name(plan.source_name);
+  header->set_max_skips(plan.max_skips);
+  if (const size_t bytes = header->ByteSizeLong(); bytes > INT_MAX) {
+    return Unsupported("E0608",
+                       "the plan without its weights has {} bytes; a plan holds at most {}", bytes,
+                       INT_MAX);
+  }
+  std::string out;
+  header->SerializeToString(&out);
+  return out;
+}
+
+std::string EncodeWeights(std::span<const WeightRange> ranges) {
+  pb::Header header;
+  for (const WeightRange& r : ranges) {
+    pb::Weight* w = header.add_weights();
+    w->set_offset(r.offset);
+    w->set_length(r.length);
+    w->set_crc(r.crc);
+  }
+  return header.SerializeAsString();
+}
+
+Result<Plan> DecodePlan(std::span<const std::byte> bytes, int64_t section_bytes) {
+  google::protobuf::Arena arena;
+  auto* header = google::protobuf::Arena::CreateMessage<pb::Header>(&arena);
+  if (bytes.size() > INT_MAX ||
+      !header->ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+    return BadInput("E0604", "the plan's header of {} bytes is not a valid message", bytes.size());
+  }
+  AMPC_ASSIGN(const std::vector<WeightRange> ranges, DecodeWeights(*header, section_bytes));
+  const std::span<const WeightRange> table = ranges;
+  Plan plan;
+  AMPC_TRY(DecodeAll(header->states(), &plan.states, table));
+  AMPC_TRY(DecodeAll(header->feeds(), &plan.feeds));
+  AMPC_TRY(DecodeAll(header->constants(), &plan.constants, std::string_view("a constant")));
+  AMPC_TRY(DecodeAll(header->programs(), &plan.programs));
+  AMPC_TRY(DecodeAll(header->exports(), &plan.exports, table));
+  for (const pb::Setting& s : header->settings()) plan.settings.push_back({s.name(), s.state()});
+  plan.accumulate = header->accumulate();
+  plan.precision = header->precision();
+  plan.policy_name = header->policy_name();
+  plan.policy_text = header->policy_text();
+  plan.policy_hash = header->policy_hash();
+  plan.recipe = header->recipe();
+  plan.config = header->config();
+  plan.source_model = header->source_model();
+  plan.source_name = header->source_name();
+  plan.max_skips = header->max_skips();
+  return plan;
+}
+
+}  // namespace ampc::plan

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/trainer_data.h"
+
+#include <algorithm>
+
+namespace ampc {
+namespace {
+
+/// Leaves out sources of feeds that another program of the plan has, but not this one (a mask that
+/// only training reads).
+std::vector<DataSource> SourcesFor(const plan::Plan& plan, const FeedSet& feeds,
+                                   std::vector<DataSource> sources) {
+  std::erase_if(sources, [&](const DataSource& source) {
+    if (source.feed.empty()) return false;
+    bool here = std::any_of(feeds.specs.begin(), feeds.specs.end(),
+                            [&](const FeedSpec& f) { return f.name == source.feed; });
+    bool elsewhere = std::any_of(plan.feeds.begin(), plan.feeds.end(),
+                                 [&](const plan::Feed& f) { return f.name == source.feed; });
+    return !here && elsewhere;
+  });
+  return sources;
+}
+
+/// The dataset says what is wrong; this says which flag can mend it.
+Result<std::unique_ptr<Dataset>> Open(const plan::Plan& plan, const FeedSet& feeds,
+                                      std::vector<DataSource> sources,
+                                      const DatasetOptions& options, ArrayLoader& loader) {
+  return Dataset::Open(feeds.specs, SourcesFor(plan, feeds, std::move(sources)), options, loader);
+}
+
+}  // namespace
+
+FeedSet FeedsOf(const plan::Plan& plan, const plan::Program& program) {
+  FeedSet set;
+  bool eval = program.name == "eval";
+  for (size_t i = 0; i < plan.feeds.size(); ++i) {
+    const plan::Feed& feed = plan.feeds[i];
+    if (!feed.program.empty() && (feed.program == "eval") != eval) continue;
+    bool used =
+        std::any_of(program.buffers.begin(), program.buffers.end(), [&](const plan::Buffer& b) {
+          return b.space == plan::Space::kFeed && b.index == static_cast<int32_t>(i);
+        });
+    if (feed.kind == plan::Feed::Kind::kValid) {
+      if (used) set.valid = static_cast<int>(i);
+      continue;
+    }
+    if (!used) continue;
+    FeedSpec spec{feed.name, feed.desc.dtype, feed.desc.dims, {feed.limit, std::nullopt}};
+    if (feed.has_ignore) spec.range.ignore = feed.ignore;
+    set.specs.push_back(std::move(spec));
+    set.feeds.push_back(static_cast<int>(i));
+  }
+  return set;
+}
+
+void FeedSet::Bind(Executor& executor) {
+  buffers.clear();
+  for (int feed : feeds) buffers.push_back(executor.feed(feed).data());
+}
+
+std::vector<DataSource> SourcesOf(const std::vector<Option>& options) {
+  std::vector<DataSource> sources;
+  for (const Option& option : options) {
+    DataSource source;
+    source.feed = option.name;
+    if (option.head == "random") {
+      source.kind = DataSource::Kind::kRandom;
+    } else if (option.head == "const") {
+      source.kind = DataSource::Kind::kConst;
+      source.value = option.Number("value");
+    } else {
+      source.path = option.head;
+    }
+    if (option.Given("member")) source.member = option.Text("member");
+    if (option.Text("layout") == "steps") source.layout = DataSource::Layout::kSteps;
+    source.normalization.scale = option.Number("scale");
+    source.normalization.mean = option.Numbers("mean");
+    source.normalization.std = option.Numbers("std");
+    if (option.Given("permute")) source.permute = option.Ints("permute");
+    source.axis = option.Int("axis");
+    sources.push_back(std::move(source));
+  }
+  return sources;
+}
+
+Result<std::unique_ptr<Dataset>> OpenTrainingData(const plan::Plan& plan, const FeedSet& feeds,
+                                                  const Settings& settings, ArrayLoader& loader) {
+  DatasetOptions options;
+  options.range = settings.Text("range");
+  options.seed = static_cast<uint64_t>(settings.Int("seed").value_or(0));
+  options.shuffle = !settings.Switch("no-shuffle");
+  options.batches_per_update = plan.accumulate;
+  return Open(plan, feeds, SourcesOf(settings.All("data")), options, loader);
+}
+
+bool HasEvalData(const Settings& settings) {
+  return !settings.All("eval-data").empty() || settings.Find("eval-range") != nullptr;
+}
+
+Result<std::unique_ptr<Dataset>> OpenEvalData(const plan::Plan& plan, const FeedSet& feeds,
+                                              const Settings& settings, bool pad,
+                                              ArrayLoader& loader) {
+  DatasetOptions options;
+  bool own = !settings.All("eval-data").empty();
+  options.range = settings.Text("eval-range");
+  if (!own && options.range.empty()) options.range = settings.Text("range");
+  options.seed = static_cast<uint64_t>(settings.Int("seed").value_or(0));
+  options.pad_tail = pad;
+  return Open(plan, feeds, SourcesOf(settings.All(own ? "eval-data" : "data")), options, loader);
+}
+
+}  // namespace ampc

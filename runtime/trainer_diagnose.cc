@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/trainer_diagnose.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+namespace ampc {
+namespace {
+
+/// An exponent of all ones is inf when the fraction is zero, else NaN.
+template <typename Bits>
+std::string_view Scan(std::span<const std::byte> data, Bits exponent, Bits fraction) {
+  std::string_view found;
+  for (size_t i = 0; i + sizeof(Bits) <= data.size(); i += sizeof(Bits)) {
+    Bits bits;
+    std::memcpy(&bits, data.data() + i, sizeof bits);
+    if ((bits & exponent) != exponent) continue;
+    if ((bits & fraction) == 0) return "inf";  // NaN often follows from an inf beside it
+    found = "nan";
+  }
+  return found;
+}
+
+class FirstNonFinite {
+ public:
+  FirstNonFinite(const plan::Plan& plan, Executor& executor, int program)
+      : program_(plan.programs[static_cast<size_t>(program)]),
+        index_(program),
+        executor_(executor) {
+    int64_t largest = 0;
+    for (const plan::Tensor& t : program_.tensors) largest = std::max(largest, t.desc.bytes());
+    scratch_.resize(static_cast<size_t>(largest));
+    bad_.resize(program_.tensors.size());
+  }
+
+  Result<std::string> Find() {
+    std::vector<bool> defined(program_.tensors.size());
+    for (const plan::Call& call : program_.calls) {
+      for (int32_t t : call.outputs) {
+        if (t >= 0) defined[static_cast<size_t>(t)] = true;
+      }
+    }
+    for (size_t t = 0; t < defined.size(); ++t) {
+      if (defined[t]) continue;
+      AMPC_ASSIGN(std::string_view kind, Kind(static_cast<int>(t)));
+      bad_[t] = !kind.empty();
+      plan::Space space = program_.buffers[static_cast<size_t>(program_.tensors[t].buffer)].space;
+      // A constant may be infinite on purpose (masks); data and weights are not.
+      if (bad_[t] && space == plan::Space::kFeed)
+        return fmt::format("feed '{}' has {}", program_.tensors[t].name, kind);
+      if (bad_[t] && space == plan::Space::kState && found_.empty())
+        found_ = fmt::format("state '{}' has {}", program_.tensors[t].name, kind);
+    }
+    if (!found_.empty()) return found_;
+    std::vector<int64_t> times(program_.calls.size());
+    CallHook hook;
+    hook.after = [this](int, int call) {
+      if (status_.ok() && found_.empty()) status_ = Look(call);
+    };
+    AMPC_TRY(executor_.RunInstrumented(index_, times, &hook));
+    AMPC_TRY(std::move(status_));
+    return found_;
+  }
+
+ private:
+  Result<std::string_view> Kind(int tensor) {
+    const plan::Tensor& t = program_.tensors[static_cast<size_t>(tensor)];
+    if (!IsFloat(t.desc.dtype)) return std::string_view();
+    std::span<std::byte> data = std::span(scratch_).first(static_cast<size_t>(t.desc.bytes()));
+    AMPC_TRY(executor_.ReadTensor(index_, tensor, data));
+    return NonFiniteKind(t.desc.dtype, data);
+  }
+
+  Status Look(int c) {
+    const plan::Call& call = program_.calls[static_cast<size_t>(c)];
+    bool operands_finite = std::none_of(call.inputs.begin(), call.inputs.end(), [&](int32_t t) {
+      return t >= 0 && bad_[static_cast<size_t>(t)];
+    });
+    for (int32_t t : call.outputs) {
+      if (t < 0) continue;
+      AMPC_ASSIGN(std::string_view kind, Kind(t));
+      bad_[static_cast<size_t>(t)] = !kind.empty();
+      if (kind.empty() || !operands_finite || !found_.empty()) continue;
+      found_ = fmt::format("'{}' of node '{}' (kernel {}/{}) has {}",
+                           program_.tensors[static_cast<size_t>(t)].name, call.loc, call.kernel,
+                           executor_.implementation(index_, c), kind);
+    }
+    return {};
+  }
+
+  const plan::Program& program_;
+  int index_;
+  Executor& executor_;
+  std::vector<std::byte> scratch_;
+  std::vector<bool> bad_;  ///< per tensor
+  std::string found_;
+  Status status_;
+};
+
+}  // namespace
+
+std::string_view NonFiniteKind(DType dtype, std::span<const std::byte> data) {
+  switch (dtype) {
+    case DType::kFloat32:
+      return Scan<uint32_t>(data, 0x7f800000u, 0x007fffffu);
+    case DType::kFloat64:
+      return Scan<uint64_t>(data, 0x7ff0000000000000u, 0x000fffffffffffffu);
+    case DType::kFloat16:
+      return Scan<uint16_t>(data, 0x7c00u, 0x03ffu);
+    case DType::kBFloat16:
+      return Scan<uint16_t>(data, 0x7f80u, 0x007fu);
+    default:
+      return "";
+  }
+}
+
+Result<std::string> FindFirstNonFinite(const plan::Plan& plan, Executor& executor, int program) {
+  return FirstNonFinite(plan, executor, program).Find();
+}
+
+}  // namespace ampc

@@ -1,0 +1,423 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/trainer_session.h"
+
+#include "runtime/base/file.h"
+#include "runtime/config/yaml.h"
+#include "runtime/export_model.h"
+#include "runtime/state.h"
+#include "runtime/trainer.h"
+#include "runtime/trainer_checkpoint.h"
+#include "runtime/trainer_diagnose.h"
+#include "runtime/trainer_inspect.h"
+#include "runtime/trainer_settings.h"
+#include "runtime/trainer_weights.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <thread>
+
+namespace ampc {
+namespace {
+
+constexpr int64_t kProfileWarmUp = 3;
+constexpr int kExitNumeric = static_cast<int>(ErrorClass::kNumeric);
+
+class Session {
+ public:
+  Session(Settings settings, const SessionIo& io) : settings_(std::move(settings)), io_(io) {}
+
+  Result<int> Run();
+
+ private:
+  // In this order.
+  Status ReadPlan();
+  Status CheckFolders();
+  Status OpenData();
+  Status ChooseSteps();
+  Status PrepareDevice();
+  Status RestoreStates();
+  Status OpenOutputs();
+  Status Train();
+  Status WriteOutputs();
+
+  Status WriteRunLine();
+  Status WriteDoneLine();
+  Status SaveAt(int64_t step);
+  TrainerPosition PositionAt(int64_t step) const;
+  std::optional<double> ScaleNow();
+  Status ExplainStop();
+
+  template <typename... Args>
+  void Note(fmt::format_string<Args...> f, Args&&... args) {
+    if (settings_.Switch("quiet")) return;
+    std::string text = fmt::format(f, std::forward<Args>(args)...);
+    std::fprintf(io_.notes, "%s\n", text.c_str());
+  }
+  void Print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), io_.out); }
+
+  Settings settings_;
+  SessionIo io_;
+  std::string path_;
+  plan::Plan plan_;
+  Programs programs_;
+  std::vector<SettingValue> overrides_;
+  ArrayLoader loader_;
+  FeedSet train_feeds_, eval_feeds_;
+  std::unique_ptr<Dataset> train_data_, eval_data_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<JsonlLog> log_;
+  std::unique_ptr<Fetcher> fetcher_;
+  std::unique_ptr<Profile> profile_;
+  std::unique_ptr<Evaluator> evaluator_;
+  std::unique_ptr<Trainer> trainer_;
+  TrainerOptions options_;
+  TrainerPosition position_;  ///< of the checkpoint that was resumed
+  bool resumed_ = false;
+  std::vector<std::pair<std::string, std::string>> effective_;  ///< settings of this run
+  RunResult result_;
+};
+
+Result<int> Session::Run() {
+  AMPC_TRY(ReadPlan());
+  if (settings_.Switch("info")) {
+    Print(PlanInfoText(plan_, path_));
+    if (!settings_.Switch("print-config")) return 0;
+  }
+  if (settings_.Switch("print-config")) {
+    Print(ConfigText(settings_) + (plan_.config.empty() ? "" : "# compiled in\n" + plan_.config));
+    return 0;
+  }
+  if (settings_.Switch("dump")) {
+    AMPC_TRY(PrepareDevice());
+    Print(PlanDumpText(plan_, executor_.get()));
+    return 0;
+  }
+  AMPC_TRY(CheckFolders());
+  AMPC_TRY(OpenData());
+  AMPC_TRY(ChooseSteps());
+  AMPC_TRY(PrepareDevice());
+  AMPC_TRY(RestoreStates());
+  AMPC_TRY(OpenOutputs());
+  AMPC_TRY(Train());
+  AMPC_TRY(WriteOutputs());
+  Print(ClosingLine(result_) + '\n');
+  if (!result_.stopped.empty()) return kExitNumeric;
+  return result_.signal == 0 ? 0 : 128 + result_.signal;
+}
+
+Status Session::ReadPlan() {
+  path_ = settings_.positional();
+  if (path_.empty())
+    return UsageError("E0609", "which plan? amprun PLAN [flags]; see amprun --help");
+  AMPC_ASSIGN(plan_, plan::ReadPlan(path_));
+  AMPC_ASSIGN(ConfigValue recipe, ParseYaml(plan_.recipe, fmt::format("{} (recipe)", path_)));
+  AMPC_TRY(MergeRecipe(settings_, recipe, DirName(path_), fmt::format("{} (recipe)", path_)));
+  AMPC_ASSIGN(programs_, Programs::Of(plan_));
+  AMPC_ASSIGN(overrides_, SettingOverrides(plan_, settings_));
+  return {};
+}
+
+Status Session::CheckFolders() {
+  std::string dir = settings_.Text("checkpoint-dir");
+  bool resume = settings_.Switch("resume");
+  if (dir.empty() && resume) return UsageError("E0973", "--resume needs --checkpoint-dir DIR");
+  if (dir.empty() && settings_.origin("checkpoint-every") == Origin::kFlag)
+    return UsageError("E0973", "--checkpoint-every needs --checkpoint-dir DIR");
+  if (!dir.empty() && !resume && IsUsedFolder(dir))
+    return UsageError(
+        "E0973", "--checkpoint-dir: '{}' is not empty; go on with --resume, or give another folder",
+        dir);
+  return {};
+}
+
+Status Session::OpenData() {
+  if (programs_.trains()) {
+    train_feeds_ = FeedsOf(plan_, plan_.programs[static_cast<size_t>(programs_.micro())]);
+    bool evaluate_only = settings_.Int("steps") == 0 && settings_.Given("steps");
+    if (!evaluate_only) {
+      AMPC_ASSIGN(train_data_, OpenTrainingData(plan_, train_feeds_, settings_, loader_));
+    }
+  }
+  if (programs_.eval < 0 || (train_data_ != nullptr && !HasEvalData(settings_))) return {};
+  const plan::Program& eval = plan_.programs[static_cast<size_t>(programs_.eval)];
+  eval_feeds_ = FeedsOf(plan_, eval);
+  bool pad = eval_feeds_.valid >= 0 || FindSums(eval).empty();
+  AMPC_ASSIGN(eval_data_, OpenEvalData(plan_, eval_feeds_, settings_, pad, loader_));
+  if (eval_data_->dropped_samples() > 0)
+    Note("evaluation: the last {} samples are left out, since this loss cannot be masked",
+         eval_data_->dropped_samples());
+  return {};
+}
+
+Status Session::ChooseSteps() {
+  options_.eval_every = settings_.Int("eval-every").value_or(0);
+  options_.checkpoint_every = settings_.Int("checkpoint-every").value_or(0);
+  options_.log_every = settings_.Int("log-every").value_or(1);
+  options_.notes = settings_.Switch("quiet") ? nullptr : io_.notes;
+  options_.terminal = io_.terminal;
+  options_.interrupt = io_.interrupt;
+  options_.max_skips = plan_.max_skips;
+  const Option* scale = settings_.Find("loss-scale");
+  if (settings_.origin("loss-scale") == Origin::kFlag && scale->Given("max_skips"))
+    options_.max_skips = scale->Int("max_skips");
+  if (train_data_ == nullptr) return {};
+  if (!train_data_->endless())
+    options_.steps_per_epoch = train_data_->num_batches() / plan_.accumulate;
+  // The later word counts: a flag over the recipe; at the same place steps over epochs.
+  bool by_steps =
+      settings_.Given("steps") && settings_.origin("steps") >= settings_.origin("epochs");
+  if (!by_steps && options_.steps_per_epoch == 0)
+    return UsageError("E0974", "made-up data has no end: give --steps N");
+  options_.total_steps = by_steps ? settings_.Int("steps").value_or(0)
+                                  : settings_.Int("epochs").value_or(1) * options_.steps_per_epoch;
+  if (train_data_->dropped_samples() > 0)
+    Note("training: {} of {} samples per epoch are left out, less than one update of {}",
+         train_data_->dropped_samples(), train_data_->num_samples(),
+         train_data_->batch() * plan_.accumulate);
+  return {};
+}
+
+Status Session::PrepareDevice() {
+  DeviceOptions options;
+  options.threads = static_cast<int>(settings_.Int("threads").value_or(DefaultThreads()));
+  options.deterministic = settings_.Switch("deterministic");
+  options.reference_only = settings_.Switch("reference") || plan_.precision == "fp64";
+  AMPC_ASSIGN(device_, OpenDevice(settings_.Text("device"), options));
+  AMPC_ASSIGN(executor_, Executor::Prepare(plan_, *device_));
+  if (settings_.Switch("dump")) return {};
+  const MemoryReport& m = executor_->memory();
+  Note("{}", device_->Describe());
+  Note("memory: states {}, feeds {}, constants {}, block {}, private {}, workspace {}; {} in all",
+       FormatBytes(m.states), FormatBytes(m.feeds), FormatBytes(m.constants), FormatBytes(m.block),
+       FormatBytes(m.private_), FormatBytes(m.workspace), FormatBytes(m.total()));
+  if (settings_.Switch("verbose")) {
+    for (const Dataset* data : {train_data_.get(), eval_data_.get()}) {
+      if (data == nullptr) continue;
+      Note("{}: {} samples, batches of {}", data == eval_data_.get() ? "evaluation" : "training",
+           data->num_samples(), data->batch());
+      for (const std::string& line : data->description()) Note("  {}", line);
+    }
+  }
+  return {};
+}
+
+Status Session::RestoreStates() {
+  std::string dir = settings_.Text("checkpoint-dir");
+  std::optional<LoadedCheckpoint> checkpoint;
+  if (settings_.Switch("resume")) {
+    std::vector<std::string> notes;
+    AMPC_ASSIGN(checkpoint, LoadLatestCheckpoint(dir, &notes));
+    for (const std::string& note : notes) Note("{}", note);
+    if (!checkpoint) Note("nothing to resume in '{}': a fresh start", dir);
+  }
+  if (const Option* init = settings_.Find("init-from"); init != nullptr && !checkpoint) {
+    std::vector<std::string> notes;
+    AMPC_TRY(InitWeights(plan_, *executor_, init->head, init->Bool("strict"), &notes));
+    for (const std::string& note : notes) Note("{}", note);
+  }
+  if (checkpoint) {
+    AMPC_TRY(RestoreCheckpoint(*checkpoint, plan_, *executor_));
+    AMPC_ASSIGN(position_, TrainerPosition::Parse(checkpoint->position));
+    resumed_ = true;
+    options_.first_step = position_.step;
+  }
+  AMPC_TRY(ApplySettings(plan_, *executor_, overrides_, options_.total_steps, resumed_));
+  AMPC_TRY(SeedRandomStates(plan_, *executor_, settings_.Int("seed").value_or(0)));
+  AMPC_ASSIGN(std::vector<SettingValue> values, EffectiveSettings(plan_, *executor_));
+  char buffer[40];
+  for (const SettingValue& v : values)
+    effective_.emplace_back(v.name, FormatNumber(v.value, buffer));
+  effective_.emplace_back("seed", fmt::format("{}", settings_.Int("seed").value_or(0)));
+  effective_.emplace_back("shuffle", settings_.Switch("no-shuffle") ? "false" : "true");
+  effective_.emplace_back("threads", fmt::format("{}", device_->prepare_options().threads));
+  effective_.emplace_back("device", device_->name());
+  if (!resumed_) return {};
+  Note("resumed after step {}", position_.step);
+  for (const std::string& line : DifferentSettings(position_, PositionAt(position_.step)))
+    Note("  {}", line);
+  if (checkpoint->plan_fingerprint != plan::Fingerprint(plan_))
+    Note("  the plan has changed since");
+  if (train_data_ != nullptr && checkpoint->data_fingerprint != train_data_->fingerprint())
+    Note("  the training data has changed since");
+  return {};
+}
+
+Status Session::OpenOutputs() {
+  std::string log = settings_.Text("log");
+  if (!log.empty()) {
+    AMPC_ASSIGN(log_, resumed_ ? JsonlLog::Resume(log, position_.step) : JsonlLog::Create(log));
+    AMPC_TRY(WriteRunLine());
+  }
+  std::set<int> runs;
+  if (train_data_ != nullptr && options_.total_steps > options_.first_step)
+    runs.insert({programs_.micro(), programs_.update()});
+  if (eval_data_ != nullptr) runs.insert(programs_.eval);
+  AMPC_ASSIGN(fetcher_, Fetcher::Create(plan_, *executor_, settings_, runs));
+  if (settings_.Given("profile"))
+    profile_ = std::make_unique<Profile>(plan_, *executor_, kProfileWarmUp);
+  if (eval_data_ != nullptr)
+    evaluator_ = std::make_unique<Evaluator>(plan_, *executor_, programs_.eval, eval_feeds_,
+                                             *eval_data_, settings_.Int("eval-steps").value_or(0),
+                                             fetcher_.get(), profile_.get());
+  return {};
+}
+
+Status Session::Train() {
+  Trainer::Parts parts;
+  parts.plan = &plan_;
+  parts.executor = executor_.get();
+  parts.programs = programs_;
+  parts.data = train_data_.get();
+  parts.feeds = train_feeds_;
+  parts.evaluator = evaluator_.get();
+  parts.log = log_.get();
+  parts.fetcher = fetcher_.get();
+  parts.profile = profile_.get();
+  if (!settings_.Text("checkpoint-dir").empty())
+    parts.save = [this](int64_t step) { return SaveAt(step); };
+  trainer_ = std::make_unique<Trainer>(std::move(parts), options_);
+  if (resumed_)
+    trainer_->Resume(position_.applied,
+                     position_.has_first_loss ? std::optional(position_.first_loss) : std::nullopt);
+  AMPC_TRY(trainer_->Run());
+  result_ = trainer_->result();
+  result_.scale = ScaleNow();
+  return result_.stopped.empty() ? Status() : ExplainStop();
+}
+
+TrainerPosition Session::PositionAt(int64_t step) const {
+  TrainerPosition p;
+  p.step = step;
+  p.settings = effective_;
+  if (trainer_ == nullptr) return p;
+  const RunResult& r = trainer_->result();
+  p.applied = r.applied;
+  p.has_first_loss = r.first_loss.has_value();
+  p.first_loss = r.first_loss.value_or(0);
+  return p;
+}
+
+Status Session::SaveAt(int64_t step) {
+  Checkpoint checkpoint;
+  checkpoint.step = step;
+  checkpoint.position = PositionAt(step).ToText();
+  checkpoint.plan_fingerprint = plan::Fingerprint(plan_);
+  checkpoint.data_fingerprint = train_data_ == nullptr ? 0 : train_data_->fingerprint();
+  return SaveCheckpoint(settings_.Text("checkpoint-dir"), checkpoint, plan_, *executor_,
+                        static_cast<int>(settings_.Int("keep").value_or(1)));
+}
+
+/// The loss scale after the last step: the state that the setting of its initial value names.
+std::optional<double> Session::ScaleNow() {
+  for (const plan::Setting& setting : plan_.settings) {
+    if (setting.name != "loss_scale.init_scale") continue;
+    const plan::State& state = plan_.states[static_cast<size_t>(setting.state)];
+    HostTensor scalar{
+        state.desc.dtype, {}, std::vector<std::byte>(static_cast<size_t>(state.desc.bytes()))};
+    if (state.desc.elements() == 1 && executor_->ReadState(setting.state, scalar.data).ok())
+      return scalar.GetDouble(0);
+  }
+  return std::nullopt;
+}
+
+Status Session::ExplainStop() {
+  AMPC_ASSIGN(std::string first, FindFirstNonFinite(plan_, *executor_, programs_.micro()));
+  if (!first.empty()) result_.stopped += fmt::format("; first, {}", first);
+  return {};
+}
+
+Status Session::WriteOutputs() {
+  if (fetcher_ != nullptr) AMPC_TRY(fetcher_->Finish());
+  if (profile_ != nullptr) {
+    std::string path = settings_.Text("profile");
+    if (path.empty()) {
+      Print(profile_->ToText());
+    } else {
+      AMPC_ASSIGN(AtomicFile file, AtomicFile::Create(path));
+      AMPC_TRY(file.Append(profile_->ToJson()));
+      AMPC_TRY(file.Commit());
+    }
+  }
+  bool finished = result_.signal == 0 && result_.stopped.empty();
+  if (finished && !settings_.Text("export-model").empty())
+    AMPC_TRY(ExportModel(plan_, *executor_, settings_.Text("export-model")));
+  if (finished && !settings_.Text("save-weights").empty())
+    AMPC_TRY(SaveWeights(plan_, *executor_, settings_.Text("save-weights")));
+  if (log_ == nullptr) return {};
+  AMPC_TRY(WriteDoneLine());
+  return log_->Close();
+}
+
+Status Session::WriteRunLine() {
+  JsonLine line;
+  line.Begin();
+  line.BeginObject("run");
+  line.Add("version", std::string_view(VersionText(Tool::kAmprun)));
+  line.Add("plan", std::string_view(path_));
+  line.Add("plan_hash", std::string_view(fmt::format("{:016x}", plan::Fingerprint(plan_))));
+  line.Add("producer", std::string_view(plan_.producer));
+  line.Add("model", std::string_view(plan_.source_name));
+  line.Add("precision", std::string_view(plan_.precision));
+  line.Add("policy", std::string_view(plan_.policy_name));
+  line.Add("policy_hash", std::string_view(fmt::format("{:016x}", plan_.policy_hash)));
+  line.Add("device", std::string_view(device_->Describe()));
+  line.Add("accumulate", plan_.accumulate);
+  line.Add("total_steps", options_.total_steps);
+  if (train_data_ != nullptr) {
+    line.Add("batch", train_data_->batch());
+    line.Add("samples", train_data_->num_samples());
+    line.Add("data_hash", std::string_view(fmt::format("{:08x}", train_data_->fingerprint())));
+  }
+  if (eval_data_ != nullptr) line.Add("evaluation_samples", eval_data_->num_samples());
+  line.Add("planned_bytes", executor_->memory().total());
+  if (resumed_) line.Add("resumed_after", position_.step);
+  line.BeginObject("settings");
+  for (const auto& [name, text] : effective_) {
+    if (std::optional<double> number = ParseNumber(text)) {
+      line.Add(name, *number);
+    } else {
+      line.Add(name, std::string_view(text));
+    }
+  }
+  line.EndObject();
+  line.EndObject();
+  return log_->Write(line.Finish());
+}
+
+Status Session::WriteDoneLine() {
+  JsonLine line;
+  line.Begin();
+  line.BeginObject("done");
+  line.Add("steps", result_.steps);
+  line.Add("applied", result_.applied);
+  line.Add("skipped", result_.skipped);
+  if (result_.scale) line.Add("scale", *result_.scale);
+  if (result_.first_loss) line.Add("first_loss", *result_.first_loss);
+  if (result_.last_loss) line.Add("loss", *result_.last_loss);
+  for (const auto& [name, value] : result_.eval) line.Add(name, value);
+  line.AddFixed("seconds", result_.seconds, 3);
+  line.Add("peak_bytes", result_.peak_bytes);
+  line.Add("planned_bytes", executor_->memory().total());
+  if (!result_.stopped.empty()) line.Add("stopped", std::string_view(result_.stopped));
+  if (result_.signal != 0) line.Add("signal", int64_t{result_.signal});
+  line.EndObject();
+  return log_->Write(line.Finish());
+}
+
+}  // namespace
+
+int DefaultThreads() {
+  if (const char* text = std::getenv("OMP_NUM_THREADS")) {
+    std::string_view first(text);
+    std::optional<int64_t> threads = ParseInt(first.substr(0, first.find(',')));
+    if (threads && *threads >= 1 && *threads <= 4096) return static_cast<int>(*threads);
+  }
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+Result<int> RunSession(Settings settings, const SessionIo& io) {
+  return Session(std::move(settings), io).Run();
+}
+
+}  // namespace ampc

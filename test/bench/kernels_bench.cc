@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rates of the CPU kernels, beside oneDNN's own rate for the same work in the same run. Not a test.
+//
+//   OMP_WAIT_POLICY=passive build/bin/kernels_bench --benchmark_filter=matmul
+//
+// "direct" rows call oneDNN with the plain layout of the plan's tensors; the kernels should not be slower.
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <benchmark/benchmark.h>
+#include <oneapi/dnnl/dnnl.hpp>
+#include <omp.h>
+
+#include "kernels/kernel.h"
+
+namespace ampc {
+namespace {
+
+constexpr DType kF32 = DType::kFloat32, kF16 = DType::kFloat16, kBF16 = DType::kBFloat16;
+
+TensorDesc Desc(DType t, Dims dims, Layout layout = Layout::kRowMajor) { return {t, std::move(dims), layout}; }
+
+/// A block of memory at a 64-byte boundary, filled with small normal numbers of the dtype.
+class Buffer {
+ public:
+  explicit Buffer(int64_t bytes, DType t = DType::kNone) : data_(static_cast<size_t>(bytes) + 64) {
+    const size_t at = reinterpret_cast<uintptr_t>(data_.data()) % 64;
+    start_ = (64 - at) % 64;
+    if (t == DType::kNone) return;
+    const HostTensor values[] = {HostTensor::Scalar(t, 1), HostTensor::Scalar(t, -0.5), HostTensor::Scalar(t, 0.75)};
+    const int64_t size = SizeOf(t);
+    for (int64_t i = 0; i < bytes / size; ++i) {
+      std::memcpy(get() + i * size, values[i * 7 % 3].data.data(), static_cast<size_t>(size));
+    }
+  }
+  std::byte* get() { return data_.data() + start_; }
+
+ private:
+  std::vector<std::byte> data_;
+  size_t start_ = 0;
+};
+
+/// A prepared call with its memory.
+struct Prepared {
+  std::unique_ptr<PreparedKernel> kernel;
+  std::vector<Buffer> memory;
+  std::vector<const void*> inputs;
+  std::vector<void*> outputs;
+  void* workspace = nullptr;
+  int64_t index_error = 0, bytes = 0;
+  std::string error;
+
+  void Run() {
+    RunContext context;
+    context.index_error = &index_error;
+    kernel->Run(inputs, outputs, workspace, context);
+  }
+};
+
+Prepared Prepare(const CallSpec& call) {
+  KernelRegistry registry;
+  registry.Add(cpu::Implementations());
+  Prepared p;
+  const PrepareOptions options{.threads = omp_get_max_threads()};
+  auto impl = registry.Select(call, options);
+  if (!impl.ok()) {
+    p.error = impl.status().ToString();
+    return p;
+  }
+  auto kernel = (*impl)->prepare(call, options);
+  if (!kernel.ok()) {
+    p.error = kernel.status().ToString();
+    return p;
+  }
+  p.kernel = std::move(kernel).value();
+  p.memory.reserve(call.inputs.size() + call.outputs.size() + 1);
+  for (const TensorDesc& t : call.inputs) {
+    p.memory.emplace_back(t.bytes(), t.dtype);
+    p.inputs.push_back(t.present() ? p.memory.back().get() : nullptr);
+    p.bytes += t.present() ? t.bytes() : 0;
+  }
+  for (const TensorDesc& t : call.outputs) {
+    p.memory.emplace_back(t.bytes());
+    p.outputs.push_back(t.present() ? p.memory.back().get() : nullptr);
+    p.bytes += t.present() ? t.bytes() : 0;
+  }
+  p.memory.emplace_back(p.kernel->workspace_bytes());
+  p.workspace = p.memory.back().get();
+  return p;
+}
+
+/// `flops` and bytes per run become rates.
+void Register(const std::string& name, CallSpec call, double flops = 0) {
+  benchmark::RegisterBenchmark(name.c_str(), [call = std::move(call), flops](benchmark::State& state) {
+    Prepared p = Prepare(call);
+    if (!p.error.empty()) return state.SkipWithError(p.error.c_str());
+    p.Run();
+    for (auto _ : state) p.Run();
+    const double runs = static_cast<double>(state.iterations());
+    if (flops > 0) state.counters["GFLOP/s"] = benchmark::Counter(flops * runs / 1e9, benchmark::Counter::kIsRate);
+    state.counters["GB/s"] = benchmark::Counter(static_cast<double>(p.bytes) * runs / 1e9, benchmark::Counter::kIsRate);
+  })->UseRealTime()->Unit(benchmark::kMicrosecond);
+}
+
+// ---- oneDNN directly ----
+
+using dnnl::memory;
+using Tag = memory::format_tag;
+
+memory::data_type Type(DType t) { return t == kF32 ? memory::data_type::f32 : memory::data_type::bf16; }
+
+struct Direct {
+  dnnl::engine engine{dnnl::engine::kind::cpu, 0};
+  dnnl::stream stream{engine};
+  std::unordered_map<int, memory> args;
+
+  void Arg(int arg, const memory::desc& desc) {
+    memory m(desc, engine);
+    std::memset(m.get_data_handle(), 0, desc.get_size());
+    args.emplace(arg, m);
+  }
+  void Time(benchmark::State& state, const dnnl::primitive& primitive, double flops) {
+    primitive.execute(stream, args);
+    for (auto _ : state) {
+      primitive.execute(stream, args);
+      stream.wait();
+    }
+    state.counters["GFLOP/s"] =
+        benchmark::Counter(flops * static_cast<double>(state.iterations()) / 1e9, benchmark::Counter::kIsRate);
+  }
+};
+
+void RegisterDirectMatmul(int64_t n, DType t) {
+  const std::string name = "direct/matmul/" + std::string(Name(t)) + "/" + std::to_string(n);
+  benchmark::RegisterBenchmark(name.c_str(), [n, t](benchmark::State& state) {
+    Direct d;
+    const memory::desc m({n, n}, Type(t), Tag::ab);
+    d.Arg(DNNL_ARG_SRC, m);
+    d.Arg(DNNL_ARG_WEIGHTS, m);
+    d.Arg(DNNL_ARG_DST, m);
+    const double size = static_cast<double>(n);
+    d.Time(state, dnnl::matmul({d.engine, m, m, m}), 2 * size * size * size);
+  })->UseRealTime()->Unit(benchmark::kMicrosecond);
+}
+
+/// Blocked layouts throughout, no reorders: the most that oneDNN can do.
+void RegisterDirectConv(int64_t n, int64_t c, int64_t hw, DType t) {
+  const std::string name = "direct/conv3x3_blocked/" + std::string(Name(t));
+  benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) {
+    Direct d;
+    const memory::desc x({n, c, hw, hw}, Type(t), Tag::any), w({c, c, 3, 3}, Type(t), Tag::any);
+    const dnnl::convolution_forward::primitive_desc pd(d.engine, dnnl::prop_kind::forward_training,
+                                                       dnnl::algorithm::convolution_direct, x, w, x, {1, 1}, {1, 1}, {1, 1});
+    d.Arg(DNNL_ARG_SRC, pd.src_desc());
+    d.Arg(DNNL_ARG_WEIGHTS, pd.weights_desc());
+    d.Arg(DNNL_ARG_DST, pd.dst_desc());
+    d.Time(state, dnnl::convolution_forward(pd), 2.0 * static_cast<double>(n * hw * hw * c * c * 9));
+  })->UseRealTime()->Unit(benchmark::kMicrosecond);
+}
+
+// ---- the table ----
+
+void RegisterMatmuls() {
+  for (DType t : {kF32, kBF16, kF16}) {
+    const std::string type = "/" + std::string(Name(t)) + "/";
+    const auto product = [&](const std::string& name, int64_t m, int64_t n, int64_t k, int64_t trans_a, int64_t trans_b) {
+      Register("matmul" + type + name,
+               {"matmul", {{"trans_a", trans_a}, {"trans_b", trans_b}},
+                {Desc(t, trans_a != 0 ? Dims{k, m} : Dims{m, k}), Desc(t, trans_b != 0 ? Dims{n, k} : Dims{k, n})}, {Desc(t, {m, n})}},
+               2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k));
+    };
+    if (t != kF16) RegisterDirectMatmul(1024, t);
+    product("1024", 1024, 1024, 1024, 0, 0);
+    product("1024_nt", 1024, 1024, 1024, 0, 1);
+    product("mlp_forward_64x128x784", 64, 128, 784, 0, 1);
+    product("mlp_weights_128x784x64", 128, 784, 64, 1, 0);
+    product("small_64x10x128", 64, 10, 128, 0, 1);
+    product("column_1024x1x1024", 1024, 1, 1024, 0, 0);
+    product("head_256x50304x768", 256, 50304, 768, 0, 0);
+  }
+}
+
+void RegisterConvs() {
+  const double flops = 2.0 * 16 * 56 * 56 * 64 * 64 * 9;
+  const Attrs params = {{"pads", std::vector<int64_t>{1, 1, 1, 1}}, {"strides", std::vector<int64_t>{1, 1}}};
+  for (DType t : {kF32, kBF16, kF16}) {
+    if (t != kF16) RegisterDirectConv(16, 64, 56, t);
+    for (Layout layout : {Layout::kRowMajor, Layout::kChannelsLast}) {
+      const std::string tail = "/" + std::string(Name(t)) + (layout == Layout::kRowMajor ? "/nchw" : "/nhwc");
+      const TensorDesc x = Desc(t, {16, 64, 56, 56}, layout), w = Desc(t, {64, 64, 3, 3});
+      Register("conv3x3" + tail, {"conv", params, {x, w}, {x}}, flops);
+      Register("conv3x3_bwd_data" + tail, {"conv_bwd_data", params, {x, w}, {x}}, flops);
+      Register("conv3x3_bwd_weights" + tail, {"conv_bwd_weights", params, {x, x}, {Desc(kF32, {64, 64, 3, 3})}}, flops);
+    }
+  }
+}
+
+void RegisterElementwise() {
+  const Dims big = {4096, 1024};
+  for (DType t : {kF32, kBF16, kF16}) {
+    const std::string type = "/" + std::string(Name(t));
+    const auto map = [&](const std::string& name, const std::string& expr, std::vector<TensorDesc> in, DType out) {
+      Register("map/" + name + type, {"map", {{"expr", expr}}, std::move(in), {Desc(out, big)}});
+    };
+    map("cast_to_float", "x0", {Desc(t, big)}, kF32);
+    map("cast_from_float", "x0", {Desc(kF32, big)}, t);
+    map("relu", "max(x0, 0)", {Desc(t, big)}, t);
+    map("relu_bwd", "where(x0 > 0, x1, 0)", {Desc(t, big), Desc(t, big)}, t);
+    map("add", "x0 + x1", {Desc(t, big), Desc(t, big)}, t);
+    map("bias", "x0 + x1", {Desc(t, big), Desc(t, {1024})}, t);
+    map("gelu", "x0 * 0.5 * (1 + erf(x0 * 0.70710678118654752))", {Desc(t, big)}, t);
+    for (int64_t axis : {0, 1}) {
+      Register("reduce/sum_axis" + std::to_string(axis) + type,
+               {"reduce", {{"op", std::string("sum")}, {"axes", std::vector<int64_t>{axis}}}, {Desc(t, big)}, {Desc(kF32, {big[1 - axis]})}});
+    }
+    Register("reduce/conv_bias_nchw" + type, {"reduce", {{"op", std::string("sum")}, {"axes", std::vector<int64_t>{0, 2, 3}}}, {Desc(t, {16, 64, 56, 56})}, {Desc(kF32, {64})}});
+  }
+}
+
+}  // namespace
+}  // namespace ampc
+
+int main(int argc, char** argv) {
+  ampc::RegisterMatmuls();
+  ampc::RegisterConvs();
+  ampc::RegisterElementwise();
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}

@@ -1,0 +1,528 @@
+// SPDX-License-Identifier: Apache-2.0
+// The samples table. A row is {op, operands, attributes, …}; the functions below write operands:
+//
+//   F(dims)            float of the type under test, differentiated; |v| in [0.2, 1.7]
+//   P(dims), U(dims, low, high)   the same, positive, or in a range
+//   V(dims, values)    the same with explicit values
+//   A(dims)            float32 (float64 when that is under test): statistics, scales
+//   I(values), IS(value)   int64 constant: shapes, axes    Ix(dims, values, dtype)  indices, labels: a feed
+//   Same(slot)         the value of an earlier slot        None()  left out
+// clang-format off
+#include "test/conformance/samples.h"
+
+#include <limits>
+
+namespace ampc::conformance {
+namespace {
+
+using Ints = std::vector<int64_t>;
+using Doubles = std::vector<double>;
+using Table = std::vector<Sample>;
+
+Arg F(Dims dims) { return {.dims = std::move(dims), .differentiate = true}; }
+Arg P(Dims dims) { return {.dims = std::move(dims), .both_signs = false, .differentiate = true}; }
+Arg U(Dims dims, double low, double high) {
+  return {.dims = std::move(dims), .low = low, .high = high, .both_signs = false, .differentiate = true};
+}
+Arg V(Dims dims, Doubles values) { return {.dims = std::move(dims), .values = std::move(values), .differentiate = true}; }
+Arg A(Dims dims) { return {.kind = Arg::Kind::kAcc, .dims = std::move(dims), .differentiate = true}; }
+Arg AP(Dims dims) { return {.kind = Arg::Kind::kAcc, .dims = std::move(dims), .both_signs = false, .differentiate = true}; }
+Arg AV(Dims dims, Doubles values) { return {.kind = Arg::Kind::kAcc, .dims = std::move(dims), .values = std::move(values)}; }
+Arg AS(double value) { return AV({}, {value}); }  // scalar of an optimizer
+Arg Ix(Dims dims, Doubles values, DType dtype = DType::kInt64) {
+  return {.kind = Arg::Kind::kFixed, .dtype = dtype, .dims = std::move(dims), .values = std::move(values)};
+}
+Arg B(Dims dims, Doubles values) { return Ix(std::move(dims), std::move(values), DType::kBool); }
+Arg I(Doubles values) {
+  const auto n = static_cast<int64_t>(values.size());
+  return Ix({n}, std::move(values)).Constant();
+}
+Arg IS(double value) { return Ix({}, {value}).Constant(); }
+Arg Same(size_t slot) { return {.kind = Arg::Kind::kSame, .same = slot}; }
+Arg None() { return {.kind = Arg::Kind::kLeftOut}; }
+constexpr int64_t kBf16 = static_cast<int64_t>(DType::kBFloat16), kF16 = static_cast<int64_t>(DType::kFloat16), kF32 = 1, kF64 = 11,
+                  kI64 = 7, kI32 = 6, kBoolType = 9;
+constexpr double kInf = std::numeric_limits<double>::infinity(), kNan = std::numeric_limits<double>::quiet_NaN();
+
+void Join(Table& table, Table more) { table.insert(table.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end())); }
+
+// ---- elementwise -----------------------------------------------------------------------------------------------------
+
+Table Binary(const std::string& op) {
+  return {{op, {F({2, 3}), F({2, 3})}},
+          {op, {F({2, 1, 3, 1}), F({4, 1, 2})}},
+          {op, {F({2, 3}), F({})}},
+          {op, {F({1}), F({2, 2})}},
+          {op, {F({3, 1, 1}), F({2, 3, 2, 2})}},
+          {op, {F({2, 3}), Same(0)}},
+          {op, {F({2, 0, 3}), F({3})}}};
+}
+
+Table Variadic(const std::string& op) {
+  return {{op, {F({2, 3})}},
+          {op, {F({2, 3}), F({2, 3})}},
+          {op, {F({2, 1, 3}), F({4, 1}), F({})}},
+          {op, {F({2, 2}), F({2}), Same(0), F({1, 2})}}};
+}
+
+// Over one range, in rank 1, 4 and 0.
+Table Unary(const std::string& op, double low, double high, bool both_signs = true, Attrs attrs = {}, Doubles avoid = {}) {
+  Table table;
+  for (const Dims& dims : {Dims{7}, Dims{2, 3, 2, 2}, Dims{}}) {
+    table.push_back({op, {{.dims = dims, .low = low, .high = high, .both_signs = both_signs, .avoid = avoid, .differentiate = true}}, attrs});
+  }
+  return table;
+}
+
+Table Comparison(const std::string& op) {
+  return {{op, {V({2, 3}, {1, 2, 3, -1, 0, 2}).NoGrad(), V({3}, {1, 0, 3}).NoGrad()}},
+          {op, {F({2, 1, 3}), F({2, 1})}},
+          {op, {Ix({2, 2}, {1, -2, 3, 4}), Ix({2}, {1, 4})}},
+          {op, {Ix({3}, {7, 0, 3}, DType::kInt32), Ix({3}, {1, 0, 4}, DType::kInt32)}}};
+}
+
+Table Arithmetic() {
+  Table t;
+  for (const char* op : {"Add", "Sub", "Mul", "Div"}) Join(t, Binary(op));
+  for (const char* op : {"Add", "Sub", "Mul", "Div"}) t.push_back({op, {Ix({2, 2}, {7, -7, 9, 5}), Ix({2}, {2, -3})}});
+  for (const char* op : {"Sum", "Mean", "Min", "Max"}) Join(t, Variadic(op));
+  Join(t, {
+      {"Pow", {P({2, 3}), F({2, 3})}},
+      {"Pow", {P({2, 1, 3}), F({4, 1})}},
+      {"Pow", {F({2, 3}), V({}, {2}).Constant()}},
+      {"Pow", {F({2, 3}), V({1}, {3}).Constant()}},
+      {"Pow", {P({4}), V({}, {0.5}).Constant()}},
+      {"Pow", {F({4}), V({}, {0}).Constant()}},
+      {"Pow", {F({2, 2}), Ix({2}, {2, 3})}},
+      {"Mod", {U({2, 3}, 1, 8).Avoiding({1.5, 3, 4.5, 6, 7.5}), V({}, {1.5}).Constant()}, {{"fmod", int64_t{1}}}},
+      {"Mod", {V({6}, {5.3, -5.3, 5.3, -5.3, 0.5, -0.5}), V({6}, {3, 3, -3, -3, 2, 2})}, {{"fmod", int64_t{1}}}},
+      {"Mod", {Ix({6}, {5, -5, 5, -5, 4, 0}), Ix({6}, {3, 3, -3, -3, 2, 7})}},
+      {"Mod", {Ix({6}, {5, -5, 5, -5, 4, 0}), Ix({6}, {3, 3, -3, -3, 2, 7})}, {{"fmod", int64_t{1}}}},
+  });
+  return t;
+}
+
+Table UnaryOps() {
+  Table t;
+  for (const char* op : {"Neg", "Abs", "Sign", "Reciprocal", "Exp", "Erf", "Sin", "Cos", "Atan", "Sinh", "Cosh", "Tanh", "Asinh", "Relu",
+                         "LeakyRelu", "Elu", "Selu", "Celu", "Sigmoid", "Softplus", "Softsign", "Mish", "Gelu"}) {
+    Join(t, Unary(op, 0.2, 1.7));
+  }
+  for (const char* op : {"Floor", "Ceil", "Round"}) Join(t, Unary(op, 0.1, 3.2, true, {}, {0.5, 1, 1.5, 2, 2.5, 3}));
+  for (const char* op : {"Sigmoid", "Tanh", "Softplus", "Mish", "Gelu", "Erf", "Elu"}) Join(t, Unary(op, 3, 9));
+  for (const char* op : {"Sqrt", "Log"}) Join(t, Unary(op, 0.1, 9, false));
+  for (const char* op : {"Asin", "Acos", "Atanh"}) Join(t, Unary(op, 0.05, 0.9));
+  Join(t, Unary("Tan", 0.1, 1.3));
+  Join(t, Unary("Acosh", 1.2, 4, false));
+  Join(t, Unary("LeakyRelu", 0.2, 2, true, {{"alpha", 0.3}}));
+  Join(t, Unary("ThresholdedRelu", 0.1, 2, true, {}, {1}));
+  Join(t, Unary("ThresholdedRelu", 0.1, 2, true, {{"alpha", 0.7}}, {0.7}));
+  Join(t, Unary("Elu", 0.2, 2, true, {{"alpha", 1.4}}));
+  Join(t, Unary("Selu", 0.2, 2, true, {{"alpha", 1.2}, {"gamma", 1.1}}));
+  Join(t, Unary("Celu", 0.2, 2, true, {{"alpha", 0.6}}));
+  Join(t, Unary("HardSigmoid", 0.1, 4, true, {}, {-2.5, 2.5}));
+  Join(t, Unary("HardSigmoid", 0.1, 2, true, {{"alpha", 0.5}, {"beta", 0.4}}, {-0.8, 1.2}));
+  Join(t, Unary("HardSwish", 0.1, 5, true, {}, {-3, 3}));
+  Join(t, Unary("Gelu", 0.2, 3, true, {{"approximate", std::string("tanh")}}));
+  Join(t, {
+      {"Neg", {Ix({3}, {1, -2, 0})}}, {"Abs", {Ix({3}, {1, -2, 0}, DType::kInt32)}}, {"Sign", {Ix({3}, {5, -2, 0})}},
+      {"Clip", {F({2, 3})}},
+      {"Clip", {F({2, 9}).Avoiding({-0.5, 0.7}), V({}, {-0.5}).Constant(), V({}, {0.7}).Constant()}},
+      {"Clip", {F({2, 9}).Avoiding({0.7}), None(), V({}, {0.7}).Constant()}},
+      {"Clip", {F({2, 9}).Avoiding({-0.5}), V({}, {-0.5}).NoGrad()}},
+      {"Clip", {Ix({4}, {1, 9, -3, 4}), IS(0), IS(5)}},
+      {"PRelu", {F({2, 3, 2, 2}), F({3, 1, 1})}}, {"PRelu", {F({2, 3}), F({3})}}, {"PRelu", {F({4}), F({})}}, {"PRelu", {F({2, 3}), F({2, 3})}},
+  });
+  return t;
+}
+
+Table LogicOps() {
+  Table t;
+  for (const char* op : {"Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual"}) Join(t, Comparison(op));
+  t.push_back({"Equal", {B({4}, {0, 0, 1, 1}), B({4}, {0, 1, 0, 1})}});
+  for (const char* op : {"And", "Or", "Xor"}) {
+    t.push_back({op, {B({4}, {0, 0, 1, 1}), B({4}, {0, 1, 0, 1})}});
+    t.push_back({op, {B({2, 1, 2}, {0, 1, 1, 0}), B({3, 1}, {1, 0, 1})}});
+  }
+  Join(t, {
+      {"Not", {B({4}, {0, 1, 1, 0})}},
+      {"IsNaN", {V({4}, {1, kNan, kInf, -kInf}).NoGrad()}},
+      {"IsInf", {V({4}, {1, kNan, kInf, -kInf}).NoGrad()}},
+      {"IsInf", {V({4}, {1, kNan, kInf, -kInf}).NoGrad()}, {{"detect_negative", int64_t{0}}}},
+      {"IsInf", {V({4}, {1, kNan, kInf, -kInf}).NoGrad()}, {{"detect_positive", int64_t{0}}}},
+      {"IsInf", {V({4}, {1, kNan, kInf, -kInf}).NoGrad()}, {{"detect_positive", int64_t{0}}, {"detect_negative", int64_t{0}}}},
+      {"Where", {B({2, 3}, {1, 0, 1, 0, 0, 1}), F({2, 3}), F({2, 3})}},
+      {"Where", {B({2, 1, 3}, {1, 0, 1, 0, 0, 1}), F({4, 1}), F({})}},
+      {"Where", {B({2}, {1, 0}), F({2, 2}), Same(1)}},
+      {"Where", {B({3}, {1, 0, 1}), Ix({3}, {1, 2, 3}), Ix({}, {9})}},
+  });
+  return t;
+}
+
+Table CastOps() {
+  Table t = {{"Cast", {F({2, 3})}, {{"to", kF64}}}, {"Cast", {F({2, 3})}, {{"to", kToTested}}}};
+  for (const int64_t to : {kF32, kF16, kBf16}) t.push_back({"Cast", {V({6}, {0.1, -1.3, 65519, 65521, 1e-7, -0.0}).NoGrad()}, {{"to", to}}});
+  for (const int64_t to : {kI64, kI32, kBoolType}) t.push_back({"Cast", {V({5}, {1.75, -1.75, 0, 0.5, 100}).NoGrad()}, {{"to", to}}});
+  for (const int64_t to : {kToTested, kF32, kI32, kBoolType}) t.push_back({"Cast", {Ix({4}, {0, 1, -5, 250})}, {{"to", to}}});
+  t.push_back({"Cast", {B({3}, {0, 1, 1})}, {{"to", kToTested}}});
+  return t;
+}
+
+Table OwnElementwise() {
+  return {
+      {"ai.ampc.Map", {F({2, 3}).NoGrad(), F({3}).NoGrad()}, {{"expr", std::string("x0 * x1 + $c")}, {"c", 0.5}, {"to", Ints{kToTested}}}},
+      {"ai.ampc.Map", {F({2, 3}).NoGrad(), F({2, 1}).NoGrad()}, {{"expr", std::string("a = x0 / x1; y0 = where(a > 0, a, -1); y1 = isnan(a) || a < 0.5")}, {"to", Ints{kToAcc, kBoolType}}}},
+      {"ai.ampc.Map", {F({7}).NoGrad()}, {{"expr", std::string("log1p(abs(x0)) + expm1(x0) + pow(abs(x0), 1.5) + min(x0, 0.5) + max(x0, -0.5)")}, {"to", Ints{kToTested}}}},
+      {"ai.ampc.Map", {F({7}).NoGrad()}, {{"expr", std::string("mod(x0, 0.4) + fmod(x0, 0.3) + floor(x0) + ceil(x0) + round(x0) + sign(x0)")}, {"to", Ints{kToTested}}}},
+      {"ai.ampc.Map", {F({7}).NoGrad()}, {{"expr", std::string("where(x0 > 0 && !(x0 == 1), fp16(x0), bf16(x0)) + (x0 != x0) + fp32(x0)")}, {"to", Ints{kToAcc}}}},
+      {"ai.ampc.Map", {Ix({4}, {1, 5, -7, 9}), Ix({}, {4})}, {{"expr", std::string("y0 = mod(x0, x1); y1 = where(x0 > x1 || x0 == 1, x0 + x1, 0 - x0)")}, {"to", Ints{kI64, kI32}}}},
+      {"ai.ampc.Map", {V({4}, {1, -1, 0, 2}).NoGrad()}, {{"expr", std::string("where(x0 == 0, nan, where(x0 < 0, -inf, where(x0 > 1, inf, x0)))")}, {"to", Ints{kToTested}}}},
+      {"ai.ampc.SquaredError", {F({2, 3}), F({2, 3})}}, {"ai.ampc.SquaredError", {F({2, 3, 2}), F({3, 1})}}, {"ai.ampc.SquaredError", {F({4}), Same(0)}},
+      {"ai.ampc.BceWithLogits", {F({2, 3}), U({2, 3}, 0, 1), V({}, {1}).Constant()}},
+      {"ai.ampc.BceWithLogits", {U({2, 3}, -9, 9), V({2, 3}, {0, 1, 1, 0, 1, 0}).NoGrad(), U({3}, 0.5, 3).NoGrad()}},
+  };
+}
+
+// ---- matrix products, convolutions, pools ------------------------------------------------------------------------------
+
+Table Matmuls() {
+  Table t = {
+      {"MatMul", {F({2, 3}), F({3, 4})}}, {"MatMul", {F({5}), F({5})}}, {"MatMul", {F({3}), F({3, 2})}}, {"MatMul", {F({2, 3}), F({3})}},
+      {"MatMul", {F({2, 3, 4}), F({4, 2})}}, {"MatMul", {F({3, 4}), F({2, 4, 2})}}, {"MatMul", {F({2, 1, 3, 4}), F({3, 4, 2})}},
+      {"MatMul", {F({2, 2, 3}), F({2, 3, 2})}}, {"MatMul", {F({4}), F({2, 4, 3})}}, {"MatMul", {F({2, 3, 4}), F({4})}},
+      {"MatMul", {F({3, 3}), Same(0)}}, {"MatMul", {F({2, 3, 3}), Same(0)}}, {"MatMul", {F({1, 2, 3}), F({4, 3, 2})}}, {"MatMul", {F({2, 0}), F({0, 3})}},
+      {"MatMul", {F({33, 70}).NoGrad(), F({70, 17}).NoGrad()}, {}, 1, ~0u, 70},
+      {"ai.ampc.MatMulEx", {F({3, 2}).NoGrad(), F({4, 3}).NoGrad()}, {{"trans_a", int64_t{1}}, {"trans_b", int64_t{1}}, {"alpha", 0.5}, {"to", kToTested}}},
+      {"ai.ampc.MatMulEx", {F({2, 3}).NoGrad(), F({4, 3}).NoGrad(), F({4}).NoGrad()}, {{"trans_b", int64_t{1}}, {"to", kToAcc}, {"post", std::string("relu")}}},
+      {"ai.ampc.MatMulEx", {F({2, 3, 2}).NoGrad(), F({1, 3, 4}).NoGrad()}, {{"trans_a", int64_t{1}}}},
+  };
+  for (const int64_t ta : {0, 1}) {
+    for (const int64_t tb : {0, 1}) {
+      t.push_back({"Gemm", {F(ta ? Dims{3, 2} : Dims{2, 3}), F(tb ? Dims{4, 3} : Dims{3, 4}), F({4})}, {{"transA", ta}, {"transB", tb}, {"alpha", 0.7}, {"beta", 1.3}}});
+    }
+  }
+  Join(t, {
+      {"Gemm", {F({2, 3}), F({3, 4})}}, {"Gemm", {F({2, 3}), F({3, 4}), F({})}}, {"Gemm", {F({2, 3}), F({3, 4}), F({1, 4})}},
+      {"Gemm", {F({2, 3}), F({3, 4}), F({2, 1})}}, {"Gemm", {F({2, 3}), F({3, 4}), F({2, 4})}}, {"Gemm", {F({3, 3}), Same(0), Same(0)}},
+      {"Gemm", {F({65, 130}).NoGrad(), F({40, 130}).NoGrad(), F({40}).NoGrad()}, {{"transB", int64_t{1}}}, 1, ~0u, 130},
+  });
+  return t;
+}
+
+Attrs Window(Ints strides, Ints dilations, Ints pads, int64_t group = 1) {
+  return {{"strides", std::move(strides)}, {"dilations", std::move(dilations)}, {"pads", std::move(pads)}, {"group", group}};
+}
+Attrs With(Attrs attrs, std::string_view name, Attr value) {
+  attrs.Set(name, std::move(value));
+  return attrs;
+}
+Attr Str(const char* text) { return std::string(text); }
+
+Table Convolutions() {
+  return {
+      {"Conv", {F({2, 3, 7}), F({4, 3, 3})}, Window({1}, {1}, {0, 0}), 1, ~0u, 9},
+      {"Conv", {F({1, 2, 9}), F({3, 2, 3}), F({3})}, Window({2}, {2}, {3, 1}), 1, ~0u, 6},
+      {"Conv", {F({2, 4, 6}), F({6, 2, 2}), F({6})}, Window({1}, {1}, {1, 0}, 2), 1, ~0u, 4},
+      {"Conv", {F({2, 3, 5, 4}), F({2, 3, 3, 2}), F({2})}, {}, 1, ~0u, 18},
+      {"Conv", {F({1, 2, 6, 5}), F({2, 2, 3, 2})}, Window({2, 1}, {1, 2}, {1, 0, 2, 1}), 1, ~0u, 12},
+      {"Conv", {F({2, 4, 5, 5}), F({4, 1, 3, 3})}, Window({1, 1}, {1, 1}, {1, 1, 1, 1}, 4), 1, ~0u, 9},
+      {"Conv", {F({1, 4, 4, 4}), F({6, 2, 1, 1})}, Window({1, 1}, {1, 1}, {0, 0, 0, 0}, 2), 1, ~0u, 2},
+      {"Conv", {F({1, 1, 8, 7}), F({2, 1, 2, 2})}, Window({3, 3}, {1, 1}, {0, 0, 0, 0}), 1, ~0u, 4},  // a stride wider than the window, an unread rim
+      {"Conv", {F({1, 2, 5, 6}), F({2, 2, 3, 2})}, {{"auto_pad", Str("SAME_UPPER")}, {"strides", Ints{2, 2}}}, 1, ~0u, 12},
+      {"Conv", {F({1, 2, 5, 6}), F({2, 2, 3, 2})}, {{"auto_pad", Str("SAME_LOWER")}, {"strides", Ints{2, 1}}}, 1, ~0u, 12},
+      {"Conv", {F({1, 2, 5, 6}), F({2, 2, 3, 2}), None()}, {{"auto_pad", Str("VALID")}, {"kernel_shape", Ints{3, 2}}}, 1, ~0u, 12},
+      {"Conv", {F({1, 2, 3, 4, 3}), F({2, 2, 2, 3, 2}), F({2})}, Window({1, 2, 1}, {1, 1, 2}, {0, 1, 1, 1, 0, 1}), 1, ~0u, 24},
+      {"Conv", {F({2, 16, 9, 9}).NoGrad(), F({32, 16, 3, 3}).NoGrad(), F({32}).NoGrad()}, Window({1, 1}, {1, 1}, {1, 1, 1, 1}), 1, ~0u, 144},
+      {"ConvTranspose", {F({2, 3, 5}), F({3, 2, 3})}, {}, 1, ~0u, 9},
+      {"ConvTranspose", {F({1, 2, 4}), F({2, 2, 3}), F({4})}, Window({2}, {2}, {1, 2}, 2), 1, ~0u, 3},
+      {"ConvTranspose", {F({1, 2, 3, 4}), F({2, 3, 3, 2}), F({3})}, With(Window({2, 3}, {1, 1}, {1, 0, 0, 1}), "output_padding", Ints{1, 2}), 1, ~0u, 12},
+      {"ConvTranspose", {F({1, 2, 3, 3}), F({2, 1, 3, 3})}, {{"strides", Ints{2, 2}}, {"output_shape", Ints{6, 5}}}, 1, ~0u, 18},
+      {"ConvTranspose", {F({1, 2, 3, 3}), F({2, 1, 3, 3})}, {{"strides", Ints{2, 2}}, {"auto_pad", Str("SAME_UPPER")}}, 1, ~0u, 18},
+      {"ConvTranspose", {F({1, 2, 3, 3}), F({2, 1, 3, 2})}, {{"strides", Ints{2, 2}}, {"auto_pad", Str("SAME_LOWER")}}, 1, ~0u, 18},
+      {"ConvTranspose", {F({1, 2, 2, 3, 2}), F({2, 2, 2, 2, 3})}, Window({1, 2, 1}, {1, 1, 1}, {0, 1, 1, 0, 0, 1}), 1, ~0u, 24},
+      {"ai.ampc.ConvEx", {F({1, 2, 5, 6}).NoGrad(), F({3, 2, 3, 2}).NoGrad()}, With(Window({2, 1}, {1, 1}, {1, 0, -1, 1}), "dims", Ints{1, 3, 2, 6}), 1, ~0u, 12},
+      {"ai.ampc.ConvGradData", {F({1, 4, 3, 5}).NoGrad(), F({4, 1, 3, 2}).NoGrad()}, With(Window({2, 1}, {1, 1}, {1, 0, 1, 1}, 2), "dims", Ints{1, 2, 6, 5}), 1, ~0u, 12},
+      {"ai.ampc.ConvGradWeights", {F({2, 4, 6, 5}).NoGrad(), F({2, 4, 3, 5}).NoGrad()}, With(With(Window({2, 1}, {1, 1}, {1, 0, 1, 1}, 2), "dims", Ints{4, 2, 3, 2}), "to", kToAcc), 1, ~0u, 30},
+  };
+}
+
+Attrs Pool(Ints kernel, Ints strides = {}, Ints pads = {}, Ints dilations = {}, bool ceil = false, int include = -1) {
+  Attrs a{{"kernel_shape", std::move(kernel)}};
+  if (!strides.empty()) a.Set("strides", std::move(strides));
+  if (!pads.empty()) a.Set("pads", std::move(pads));
+  if (!dilations.empty()) a.Set("dilations", std::move(dilations));
+  if (ceil) a.Set("ceil_mode", int64_t{1});
+  if (include >= 0) a.Set("count_include_pad", int64_t{include});
+  return a;
+}
+// All window parameters given, as in the own ops.
+Attrs FullPool(Ints kernel, Ints strides, Ints pads, Ints dims) {
+  return {{"dilations", Ints(kernel.size(), 1)}, {"kernel_shape", std::move(kernel)}, {"strides", std::move(strides)}, {"pads", std::move(pads)}, {"dims", std::move(dims)}};
+}
+
+Table Pools() {
+  Table t;
+  for (const char* op : {"MaxPool", "AveragePool"}) {
+    const bool average = std::string_view(op) == "AveragePool";
+    Join(t, {
+        {op, {F({2, 2, 8})}, Pool({3})}, {op, {F({1, 2, 9})}, Pool({3}, {2}, {1, 0}, {2})},
+        {op, {F({2, 2, 6, 6})}, Pool({2, 2}, {2, 2})}, {op, {F({1, 2, 7, 5})}, Pool({3, 2}, {2, 1}, {1, 0, 0, 1})},
+        {op, {F({1, 2, 7, 6})}, Pool({3, 3}, {2, 2}, {1, 1, 1, 1})},
+        {op, {F({1, 1, 7, 8})}, Pool({2, 3}, {2, 3}, {}, {}, true)}, {op, {F({1, 1, 6, 7})}, Pool({3, 3}, {2, 2}, {1, 1, 1, 1}, {}, true)},
+        {op, {F({1, 1, 7, 7})}, Pool({2, 2}, {1, 2}, {}, {3, 2})},
+        {op, {F({1, 2, 5, 6})}, With(Pool({3, 2}, {2, 2}), "auto_pad", Str("SAME_UPPER"))},
+        {op, {F({1, 2, 5, 6})}, With(Pool({2, 3}, {2, 2}), "auto_pad", Str("SAME_LOWER"))},
+        {op, {F({1, 2, 5, 6})}, With(Pool({2, 2}), "auto_pad", Str("VALID"))},
+        {op, {F({1, 2, 3, 4, 4})}, Pool({2, 2, 3}, {1, 2, 1}, {1, 0, 0, 0, 1, 1})},
+    });
+    if (average) {
+      Join(t, {
+          {op, {F({1, 2, 7, 5})}, Pool({3, 2}, {2, 1}, {1, 0, 0, 1}, {}, false, 1)}, {op, {F({1, 1, 6})}, Pool({3}, {2}, {1, 1}, {}, false, 1)},
+          {op, {F({1, 2, 7, 7})}, Pool({3, 3}, {2, 2}, {1, 1, 1, 1}, {}, true, 1)}, {op, {F({1, 2, 8})}, Pool({3}, {2}, {2, 1}, {2}, false, 1)},
+          {op, {F({1, 2, 8})}, Pool({3}, {2}, {2, 1}, {2}, false, 0)},
+      });
+    }
+  }
+  for (const char* op : {"GlobalAveragePool", "GlobalMaxPool"}) {
+    for (const Dims& dims : {Dims{2, 3, 5}, Dims{2, 2, 3, 4}, Dims{1, 2, 2, 3, 2}, Dims{2, 3, 1, 1}}) t.push_back({op, {F(dims)}});
+  }
+  Join(t, {
+      {"ai.ampc.MaxPoolIndexed", {F({1, 2, 7, 5})}, FullPool({3, 2}, {2, 1}, {1, 0, 0, 1}, {1, 2, 3, 5}), 2, 0b1},
+      {"ai.ampc.MaxPoolIndexed", {F({2, 1, 9})}, FullPool({3}, {2}, {1, 1}, {2, 1, 5}), 2, 0b1},
+      {"ai.ampc.MaxPoolGrad", {F({1, 2, 2, 2}).NoGrad(), Ix({1, 2, 2, 2}, {0, 5, 5, 8, 2, 2, 2, 8}, DType::kInt32)}, FullPool({2, 2}, {1, 1}, {0, 0, 0, 0}, {1, 2, 3, 3})},
+      {"ai.ampc.AveragePoolGrad", {F({1, 2, 3, 5}).NoGrad()}, With(FullPool({3, 2}, {2, 1}, {1, 0, 0, 1}, {1, 2, 6, 5}), "count_include_pad", int64_t{0})},
+      {"ai.ampc.AveragePoolGrad", {F({1, 2, 3, 5}).NoGrad()}, With(FullPool({3, 2}, {2, 1}, {1, 0, 0, 1}, {1, 2, 6, 5}), "count_include_pad", int64_t{1})},
+  });
+  return t;
+}
+
+// ---- normalisation, softmax, losses --------------------------------------------------------------------------------------
+
+Table Norms() {
+  Table t;
+  for (const Dims& x : {Dims{4, 3}, Dims{2, 3, 4}, Dims{2, 3, 2, 3}}) {
+    const int64_t channels = x[1];
+    t.push_back({"BatchNormalization", {F(x), A({channels}), A({channels}), A({channels}).NoGrad(), AP({channels}).NoGrad()}, {{"epsilon", 1e-3}}});
+    for (const int64_t unbiased : {0, 1}) {
+      t.push_back({"ai.ampc.BatchNormTrain", {F(x), A({channels}), A({channels}), A({channels}).NoGrad(), AP({channels}).NoGrad()},
+                   {{"epsilon", 1e-3}, {"momentum", 0.8}, {"unbiased", unbiased}}, 5, 0b1, 8});
+    }
+    t.push_back({"ai.ampc.BatchNormGrad", {F(x).NoGrad(), F(x).NoGrad(), A({channels}).NoGrad(), A({channels}).NoGrad(), AP({channels}).NoGrad()}, {}, 3, ~0u, 12});
+  }
+  t.push_back({"BatchNormalization", {F({2, 3, 4}), A({3}).NoGrad(), A({3}).NoGrad(), A({3}).NoGrad(), AP({3}).NoGrad()}, {{"training_mode", int64_t{1}}}, 3, ~0u, 8, true});
+  t.push_back({"ai.ampc.BatchNormTrain", {V({2, 2, 2}, {1, 2, kInf, 0, 3, 4, 1, 1}).NoGrad(), A({2}).NoGrad(), A({2}).NoGrad(), A({2}).NoGrad(), AP({2}).NoGrad()}, {}, 5});
+  for (const char* op : {"Softmax", "LogSoftmax"}) {
+    Join(t, {{op, {F({2, 5})}, {}, 1, ~0u, 5}, {op, {F({2, 3, 4})}, {{"axis", int64_t{0}}}, 1, ~0u, 4}, {op, {F({2, 3, 4})}, {{"axis", int64_t{1}}}, 1, ~0u, 4},
+             {op, {U({3, 4}, -30, 30)}, {{"axis", int64_t{-2}}}, 1, ~0u, 4}, {op, {F({7})}, {{"axis", int64_t{0}}}, 1, ~0u, 7}, {op, {F({2, 2, 2, 3})}, {}, 1, ~0u, 4}});
+    const std::string grad = "ai.ampc." + std::string(op) + "Grad";
+    Join(t, {{grad, {F({2, 5}).NoGrad(), F({2, 5}).NoGrad()}, {{"axis", int64_t{1}}}, 1, ~0u, 8}, {grad, {F({2, 3, 2}).NoGrad(), F({2, 3, 2}).NoGrad()}, {{"axis", int64_t{0}}}, 1, ~0u, 8}});
+  }
+  return t;
+}
+
+struct LossCase {
+  Dims scores;
+  Doubles labels;
+  Attrs attrs;
+  bool weights = false;
+  DType labels_type = DType::kInt64;
+};
+
+std::vector<LossCase> LossCases() {
+  const Attr mean = Str("mean"), sum = Str("sum"), none = Str("none");
+  return {
+      {{3, 4}, {0, 3, 1}, {{"reduction", mean}}},
+      {{3, 4}, {0, 3, 1}, {{"reduction", sum}}, true},
+      {{3, 4}, {0, 3, 1}, {{"reduction", none}}, false, DType::kInt32},
+      {{3, 4}, {0, -1, 1}, {{"reduction", mean}, {"ignore_index", int64_t{-1}}}},
+      {{4, 3}, {2, 1, 0, 1}, {{"reduction", mean}, {"ignore_index", int64_t{1}}}, true},
+      {{2, 3, 2}, {2, 1, 0, 9}, {{"reduction", none}, {"ignore_index", int64_t{9}}}, true},
+      {{2, 3, 2, 2}, {2, 1, 0, 2, 1, 1, 0, 2}, {{"reduction", mean}}, true},
+      {{2, 3, 2, 2}, {2, 1, 0, 2, 1, 1, 0, 2}, {{"reduction", sum}, {"ignore_index", int64_t{0}}}},
+  };
+}
+
+Dims LabelDims(Dims scores) {
+  scores.erase(scores.begin() + 1);
+  return scores;
+}
+
+Sample Loss(const std::string& op, const LossCase& c, Arg scores, size_t outputs, Attrs attrs) {
+  Sample s{op, {std::move(scores), Ix(LabelDims(c.scores), c.labels, c.labels_type)}, std::move(attrs), outputs, 0b1, 12};
+  if (c.weights) s.args.push_back(P({c.scores[1]}).NoGrad());
+  return s;
+}
+// dloss, log_prob, labels, [weights], total
+Sample LossGrad(const std::string& op, const LossCase& c, Attrs attrs) {
+  const bool none = attrs.String("reduction") == "none";
+  return {op, {F(none ? LabelDims(c.scores) : Dims{}).NoGrad(), U(c.scores, -3, -0.2).NoGrad(), Ix(LabelDims(c.scores), c.labels, c.labels_type),
+               c.weights ? P({c.scores[1]}).NoGrad() : None(), AS(2.5)}, std::move(attrs), 1, ~0u, 12};
+}
+
+Table Losses() {
+  Table t;
+  for (const LossCase& c : LossCases()) {
+    t.push_back(Loss("SoftmaxCrossEntropyLoss", c, F(c.scores), 1, c.attrs));
+    t.push_back(Loss("SoftmaxCrossEntropyLoss", c, F(c.scores), 2, c.attrs));
+    t.push_back(Loss("NegativeLogLikelihoodLoss", c, U(c.scores, -3, -0.2), 1, c.attrs));
+    t.push_back(Loss("ai.ampc.CrossEntropy", c, F(c.scores), 3, c.attrs));
+    t.push_back(Loss("ai.ampc.CrossEntropy", c, F(c.scores), 3, With(c.attrs, "label_smoothing", 0.1)));
+    t.push_back(LossGrad("ai.ampc.CrossEntropyGrad", c, c.attrs));
+    t.push_back(LossGrad("ai.ampc.CrossEntropyGrad", c, With(c.attrs, "label_smoothing", 0.2)));
+    t.push_back(Loss("ai.ampc.Nll", c, U(c.scores, -3, -0.2), 2, c.attrs));
+    t.push_back(LossGrad("ai.ampc.NllGrad", c, c.attrs));
+  }
+  const Attrs all_ignored{{"reduction", Str("mean")}, {"ignore_index", int64_t{1}}};
+  t.push_back({"ai.ampc.CrossEntropy", {F({2, 3}), Ix({2}, {1, 1})}, all_ignored, 3, 0b1});
+  t.push_back({"ai.ampc.Nll", {F({2, 3}), Ix({2}, {1, 1})}, all_ignored, 2, 0b1});
+  Join(t, {
+      {"ai.ampc.TopKCorrect", {F({4, 5}), Ix({4}, {0, 1, 4, 2})}, {{"k", int64_t{1}}}},
+      {"ai.ampc.TopKCorrect", {F({2, 5, 3}), Ix({2, 3}, {0, 1, 4, 2, 3, 3})}, {{"k", int64_t{3}}}},
+      {"ai.ampc.TopKCorrect", {V({3, 3}, {1, 1, 0, 1, 1, 0, 0, 0, 0}).NoGrad(), Ix({3}, {0, 1, 2})}, {{"k", int64_t{1}}}},
+      {"ai.ampc.TopKCorrect", {F({2, 3}), Ix({2}, {0, 1})}, {{"k", int64_t{5}}}},
+  });
+  return t;
+}
+
+// ---- shapes, movement, reductions --------------------------------------------------------------------------------------
+
+Table Shapes() {
+  const auto value = std::make_shared<const HostTensor>(HostTensor::Int64s(Ints{1, 2, 3}));
+  return {
+      {"Constant", {}, {{"value", value}}},
+      {"Identity", {F({2, 3})}}, {"Identity", {Ix({2}, {1, 2})}},
+      {"Reshape", {F({2, 3, 4}), I({4, -1})}}, {"Reshape", {F({2, 3}), I({0, 3, 1})}}, {"Reshape", {F({1}), I({})}},
+      {"Reshape", {F({0, 3}), I({3, 0})}, {{"allowzero", int64_t{1}}}},
+      {"Flatten", {F({2, 3, 4})}}, {"Flatten", {F({2, 3, 4})}, {{"axis", int64_t{0}}}}, {"Flatten", {F({2, 3, 4})}, {{"axis", int64_t{-1}}}},
+      {"Squeeze", {F({1, 3, 1, 2})}}, {"Squeeze", {F({1, 3, 1, 2}), I({0, -2})}}, {"Squeeze", {F({1, 3, 1}), I({2})}},
+      {"Unsqueeze", {F({3, 2}), I({0})}}, {"Unsqueeze", {F({3, 2}), I({-1, 1})}}, {"Unsqueeze", {F({}), I({0})}},
+  };
+}
+
+Table Movement() {
+  constexpr double kEnd = 9223372036854774784.0;  // "to the end", the largest double below 2^63
+  return {
+      {"Transpose", {F({2, 3, 4})}}, {"Transpose", {F({2, 3, 4, 2})}, {{"perm", Ints{0, 2, 3, 1}}}}, {"Transpose", {F({1, 3, 1, 2})}, {{"perm", Ints{2, 1, 0, 3}}}},
+      {"Transpose", {F({3, 2})}, {{"perm", Ints{1, 0}}}}, {"Transpose", {F({})}}, {"Transpose", {Ix({2, 2}, {1, 2, 3, 4})}},
+      {"Slice", {F({5, 4}), I({1}), I({4})}}, {"Slice", {F({5, 4}), I({0, -3}), I({5, -1}), I({0, 1})}}, {"Slice", {F({5, 4}), I({1}), I({kEnd}), I({-1}), I({2})}},
+      {"Slice", {F({5, 4}), I({-1, 3}), I({-kEnd, 0}), I({0, 1}), I({-2, -1})}}, {"Slice", {F({2, 6, 3}), I({1}), I({6}), I({1}), I({2})}},
+      {"Slice", {F({4}), I({3}), I({2})}}, {"Slice", {F({6}), I({-100}), I({100}), None(), I({4})}},
+      {"Split", {F({6, 2})}, {{"num_outputs", int64_t{3}}}, 3}, {"Split", {F({2, 7}), I({2, 5})}, {{"axis", int64_t{-1}}}, 2},
+      {"Split", {F({2, 7})}, {{"axis", int64_t{1}}, {"num_outputs", int64_t{3}}}, 3}, {"Split", {F({2, 5, 3}), I({1, 0, 4})}, {{"axis", int64_t{1}}}, 3, 0b101},
+      {"Concat", {F({2, 3}), F({1, 3}), F({3, 3})}, {{"axis", int64_t{0}}}}, {"Concat", {F({2, 3, 2}), F({2, 1, 2})}, {{"axis", int64_t{-2}}}},
+      {"Concat", {F({2, 3}), Same(0), F({2, 1})}, {{"axis", int64_t{1}}}}, {"Concat", {F({3})}, {{"axis", int64_t{0}}}}, {"Concat", {F({2, 0}), F({2, 2})}, {{"axis", int64_t{1}}}},
+      {"Concat", {Ix({2}, {1, 2}), Ix({1}, {3})}, {{"axis", int64_t{0}}}},
+      {"Expand", {F({3, 1}), I({2, 3, 4})}}, {"Expand", {F({2, 3}), I({1, 1})}}, {"Expand", {F({}), I({2, 2})}}, {"Expand", {F({2, 1, 3}), I({2, 4, 1})}},
+      {"Pad", {F({2, 3}), I({1, 0, 0, 2})}}, {"Pad", {F({3, 4}), I({-1, 2, 1, -2}), V({}, {0.5}).Constant()}}, {"Pad", {F({2, 3, 4}), I({1, 2}), None(), I({-1})}},
+      {"Pad", {F({2, 3}), I({0, 0, 0, 0})}}, {"Pad", {F({3, 4}), I({-1, -2, -1, 0})}},
+      {"Gather", {F({5, 3}), Ix({2}, {4, 0})}}, {"Gather", {F({3, 5, 2}), Ix({2, 2}, {0, -1, 3, 3})}, {{"axis", int64_t{1}}}}, {"Gather", {F({2, 4}), Ix({}, {-2})}, {{"axis", int64_t{-1}}}},
+      {"Gather", {F({4, 2}), Ix({3}, {1, 1, 1}, DType::kInt32)}}, {"Gather", {F({4, 2}), Ix({0}, {})}}, {"Gather", {Ix({4}, {5, 6, 7, 8}), Ix({2}, {3, 0})}},
+      {"ai.ampc.SliceGrad", {F({2, 2}).NoGrad()}, {{"dims", Ints{5, 4}}, {"start", Ints{4, 0}}, {"step", Ints{-3, 2}}}},
+      {"ai.ampc.SliceGrad", {F({3}).NoGrad()}, {{"dims", Ints{7}}, {"start", Ints{1}}, {"step", Ints{2}}}},
+      {"ai.ampc.GatherGrad", {F({3, 2}).NoGrad(), Ix({3}, {1, -1, 1})}, {{"dims", Ints{4, 2}}, {"axis", int64_t{0}}}, 1, ~0u, 3},
+      {"ai.ampc.GatherGrad", {F({2, 2, 2, 3}).NoGrad(), Ix({2, 2}, {1, 0, 1, 3}, DType::kInt32)}, {{"dims", Ints{2, 4, 3}}, {"axis", int64_t{1}}}, 1, ~0u, 3},
+      {"ai.ampc.ToLayout", {F({2, 3, 4}).NoGrad()}},
+  };
+}
+
+Table Reduction(const std::string& op, bool positive) {
+  const auto x = [&](Dims dims) { return positive ? P(std::move(dims)) : F(std::move(dims)); };
+  return {
+      {op, {x({2, 3, 4})}, {}, 1, ~0u, 24}, {op, {x({2, 3, 4}), I({1})}, {}, 1, ~0u, 3}, {op, {x({2, 3, 4}), I({-1, 0})}, {{"keepdims", int64_t{0}}}, 1, ~0u, 8},
+      {op, {x({2, 3}), I({})}, {}, 1, ~0u, 6}, {op, {x({2, 3}), I({})}, {{"noop_with_empty_axes", int64_t{1}}}}, {op, {x({2, 3})}, {{"noop_with_empty_axes", int64_t{1}}}},
+      {op, {x({5})}, {{"keepdims", int64_t{0}}}, 1, ~0u, 5}, {op, {x({2, 1, 3, 2}), I({1, 3})}, {}, 1, ~0u, 2}, {op, {x({})}},
+  };
+}
+
+Table Reductions() {
+  Table t;
+  for (const char* op : {"ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp"}) Join(t, Reduction(op, false));
+  Join(t, Reduction("ReduceLogSum", true));
+  for (const char* op : {"ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd"}) t.push_back({op, {Ix({2, 3}, {1, 2, -3, 4, 5, 6}), I({1})}});
+  t.push_back({"ReduceProd", {V({3, 3}, {1.5, 0, 2, 0, 0, 3, 0.5, -2, 1}), I({1})}});
+  for (const char* op : {"ArgMax", "ArgMin"}) {
+    Join(t, {{op, {F({2, 5})}}, {op, {F({2, 3, 4})}, {{"axis", int64_t{-2}}, {"keepdims", int64_t{0}}}}, {op, {V({2, 4}, {1, 3, 3, 1, 2, 2, 2, 2}).NoGrad()}, {{"axis", int64_t{1}}}},
+             {op, {V({2, 4}, {1, 3, 3, 1, 2, 2, 2, 2}).NoGrad()}, {{"axis", int64_t{1}}, {"select_last_index", int64_t{1}}}}});
+  }
+  for (const int64_t keep : {0, 1}) t.push_back({"ai.ampc.ReduceSum", {F({2, 3, 4})}, {{"axes", Ints{0, 2}}, {"keepdims", keep}, {"to", kToAcc}}, 1, ~0u, 8});
+  t.push_back({"ai.ampc.ReduceSum", {F({2, 3})}, {{"axes", Ints{1}}, {"keepdims", int64_t{1}}}, 1, ~0u, 3});
+  return t;
+}
+
+// ---- random ops, unscaling, optimizers -----------------------------------------------------------------------------------
+
+Table Random() {
+  const Arg rng = Ix({2}, {1234567, 3});
+  return {
+      {"Dropout", {F({2, 3}).NoGrad()}, {}, 1, ~0u, 1, true}, {"Dropout", {F({2, 3}).NoGrad(), AS(0.3)}, {}, 2, ~0u, 1, true},
+      {"ai.ampc.DropoutTrain", {F({2, 7}), AS(0.5), rng}, {{"stream", int64_t{77}}}, 2},
+      {"ai.ampc.DropoutTrain", {F({3, 3, 5}), V({}, {0.25}).NoGrad(), Ix({2}, {4294967297.0, 5000000000.0})}, {{"stream", int64_t{2147483647}}}, 2},
+      {"ai.ampc.DropoutTrain", {F({5}), AS(0), rng}, {{"stream", int64_t{1}}}, 2},
+  };
+}
+
+// found_inf, lr, momentum, dampening, weight_decay, first; then w.., g.., v..
+Sample Sgd(bool skip, bool first, bool momentum, int64_t nesterov, int64_t n) {
+  Sample s{"ai.ampc.Sgd", {B({}, {skip ? 1.0 : 0.0}), AS(0.1), AS(0.9), AS(nesterov ? 0 : 0.2), AS(0.01), B({}, {first ? 1.0 : 0.0})},
+           {{"n", n}, {"nesterov", nesterov}}, static_cast<size_t>(momentum ? 2 * n : n), ~0u, 4};
+  for (int list = 0; list < (momentum ? 3 : 2); ++list) {
+    for (int64_t k = 0; k < n; ++k) s.args.push_back(A({2 + k, 3}).NoGrad());
+  }
+  return s;
+}
+// found_inf, lr, step_size, beta1, 1-beta1, beta2, 1-beta2, sqrt(bias correction 2), eps, weight_decay; then w.., g.., m.., v..
+Sample Adam(bool skip, int64_t decoupled, int64_t n) {
+  Sample s{"ai.ampc.Adam", {B({}, {skip ? 1.0 : 0.0}), AS(0.01), AS(0.02), AS(0.9), AS(0.1), AS(0.99), AS(0.01), AS(0.3), AS(1e-6), AS(0.1)},
+           {{"n", n}, {"decoupled", decoupled}}, static_cast<size_t>(3 * n), ~0u, 8};
+  for (int list = 0; list < 4; ++list) {
+    for (int64_t k = 0; k < n; ++k) s.args.push_back(list == 3 ? AP({2 + k, 3}).NoGrad() : A({2 + k, 3}).NoGrad());
+  }
+  return s;
+}
+
+// scale, growth tracker, hysteresis tracker, skips, found_inf, growth, backoff, interval, min, max, hysteresis
+Sample Scaler(double scale, double tracker, double hysteresis, double skips, bool found, double interval = 2, double min = 1, double max = 1e6) {
+  const auto f32 = [](double v) { return Ix({}, {v}, DType::kFloat32); };
+  const auto f64 = [](double v) { return Ix({}, {v}, DType::kFloat64); };
+  return {"ai.ampc.ScalerUpdate", {f32(scale), Ix({}, {tracker}), Ix({}, {hysteresis}), Ix({}, {skips}), B({}, {found ? 1.0 : 0.0}), f64(2), f64(0.5), f64(interval), f64(min), f64(max), f64(2)}, {}, 4};
+}
+
+}  // namespace
+
+Table ElementwiseSamples() {
+  Table t;
+  for (auto* family : {Arithmetic, UnaryOps, LogicOps, CastOps, OwnElementwise}) Join(t, family());
+  return t;
+}
+
+Table LayerSamples() {
+  Table t;
+  for (auto* family : {Matmuls, Convolutions, Pools, Norms, Losses}) Join(t, family());
+  return t;
+}
+
+Table MovementSamples() {
+  Table t;
+  for (auto* family : {Shapes, Movement, Reductions}) Join(t, family());
+  return t;
+}
+
+Table TrainingSamples() {
+  Table t = Random();
+  const Arg scale = Ix({}, {1024}, DType::kFloat32);
+  Join(t, {
+      {"ai.ampc.UnscaleCheck", {scale, F({2, 3}).NoGrad(), F({5}).NoGrad()}, {}, 4, ~0u, 11},
+      {"ai.ampc.UnscaleCheck", {None(), F({4}).NoGrad()}, {}, 3, ~0u, 4},
+      {"ai.ampc.UnscaleCheck", {scale, V({3}, {1, kInf, 2}).NoGrad(), F({2}).NoGrad()}, {}, 4},
+      {"ai.ampc.UnscaleCheck", {scale, V({3}, {1, kNan, 2}).NoGrad()}, {}, 3},
+      {"ai.ampc.ClipNorm", {AS(3), AS(1), A({2, 3}).NoGrad(), A({2}).NoGrad()}, {}, 2},
+      {"ai.ampc.ClipNorm", {AS(0.5), AS(1), A({3}).NoGrad()}, {}, 1},
+      Sgd(false, false, false, 0, 1), Sgd(false, true, true, 0, 2), Sgd(false, false, true, 0, 2), Sgd(false, false, true, 1, 1), Sgd(false, true, true, 1, 1), Sgd(true, false, true, 0, 2),
+      Adam(false, 0, 1), Adam(false, 1, 2), Adam(true, 0, 2),
+      Scaler(1024, 0, 2, 0, false), Scaler(1024, 1, 2, 3, false), Scaler(1024, 1, 2, 0, true), Scaler(1024, 1, 1, 1, true), Scaler(1.5, 0, 1, 1, true), Scaler(600000, 1, 2, 0, false),
+      Scaler(0.25, 0, 1, 0, true), Scaler(64, 5, 2, 0, false, 3),
+  });
+  return t;
+}
+
+}  // namespace ampc::conformance

@@ -1,0 +1,485 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole runs of a hand-built plan: y = x w, trained to a smaller mean of y, with a finite check,
+// counters and an eval program that counts every sample once.
+#include "runtime/trainer_session.h"
+
+#include "runtime/data/array.h"
+#include "runtime/data/npz.h"
+#include "runtime/metrics.h"
+#include "runtime/state.h"
+#include "runtime/trainer_diagnose.h"
+#include "runtime/trainer_inspect.h"
+#include "runtime/trainer_profile.h"
+#include "runtime/trainer_settings.h"
+#include "test/unit/count_allocations.h"
+#include "test/unit/temp_dir.h"
+#include "test/unit/tiny_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <csignal>
+#include <limits>
+#include <map>
+#include <sstream>
+
+namespace ampc {
+namespace {
+
+using plan::Plan;
+using plan::ProgramBuilder;
+using plan::Role;
+
+void AddState(Plan* plan, const std::string& name, DType dtype, Dims dims, Role role, double fill) {
+  plan::State s;
+  s.name = name;
+  s.role = role;
+  s.desc = {dtype, std::move(dims)};
+  s.initial.fill = fill;
+  plan->states.push_back(s);
+}
+
+void AddFeed(Plan* plan, const std::string& name, plan::Feed::Kind kind, Dims dims,
+             const std::string& program) {
+  plan::Feed feed;
+  feed.name = name;
+  feed.kind = kind;
+  feed.desc = {DType::kFloat32, std::move(dims)};
+  feed.program = program;
+  plan->feeds.push_back(feed);
+}
+
+void AddStep(Plan* plan) {
+  ProgramBuilder b(plan, "step");
+  const int32_t x = b.Feed(0), w = b.State("w"), lr = b.State("lr"), zero = b.State("zero");
+  const int32_t applied = b.State("applied"), skips = b.State("skips");
+  const int32_t dy = b.Constant(
+      "dy", HostTensor::Of<float>(DType::kFloat32, {2, 1}, std::vector<float>{.5F, .5F}));
+  const int32_t y = b.Block("y", DType::kFloat32, {2, 1});
+  const int32_t loss = b.Block("loss", DType::kFloat32, {});
+  const int32_t dw = b.Block("dw", DType::kFloat32, {3, 1});
+  const int32_t found = b.Block("found_inf", DType::kBool, {}),
+                norm = b.Block("norm", DType::kFloat32, {});
+  const int32_t first = b.Block("first", DType::kBool, {});
+  const int32_t grad = b.Block("grad:w", DType::kFloat32, {3, 1});
+  b.Call("matmul", {}, {x, w}, {y}, "/fc/MatMul");
+  b.Call("reduce", {{"op", std::string("mean")}, {"axes", std::vector<int64_t>{0, 1}}}, {y}, {loss},
+         "loss");
+  b.Call("matmul", {{"trans_a", int64_t{1}}}, {x, dy}, {dw}, "grad of /fc/MatMul");
+  b.Call("unscale_check", {}, {-1, dw}, {grad, found, norm}, "check");
+  b.Call("map", {{"expr", std::string("x0 == 0")}}, {applied}, {first}, "first");
+  const int32_t w_new = b.Over(w, "w.next");
+  b.Call("sgd", {{"count", int64_t{1}}, {"nesterov", int64_t{0}}},
+         {found, lr, zero, zero, zero, first, w, grad}, {w_new}, "update");
+  const int32_t applied_new = b.Over(applied, "applied.next"),
+                skips_new = b.Over(skips, "skips.next");
+  b.Call("map", {{"expr", std::string("x0 + (x1 == 0)")}}, {applied, found}, {applied_new},
+         "count");
+  b.Call("map", {{"expr", std::string("where(x1, x0 + 1, 0)")}}, {skips, found}, {skips_new},
+         "count");
+  for (auto [name, tensor] :
+       std::initializer_list<std::pair<const char*, int32_t>>{{"loss", loss},
+                                                              {"lr", lr},
+                                                              {"found_inf", found},
+                                                              {"grad_norm", norm},
+                                                              {"applied", applied_new},
+                                                              {"skips", skips_new}})
+    b.Output(name, tensor);
+  b.Finish();
+}
+
+void AddEval(Plan* plan) {
+  ProgramBuilder b(plan, "eval");
+  const int32_t x = b.Feed(0), valid = b.Feed(1), w = b.State("w");
+  const int32_t y = b.Block("y", DType::kFloat32, {2, 1});
+  const int32_t masked = b.Block("masked", DType::kFloat32, {2});
+  const int32_t sum = b.Block("loss_sum", DType::kFloat32, {}),
+                count = b.Block("loss_count", DType::kFloat32, {});
+  const Attrs add{{"op", std::string("sum")}, {"axes", std::vector<int64_t>{0}}};
+  b.Call("matmul", {}, {x, w}, {y}, "/fc/MatMul");
+  const int32_t flat = b.Block("flat", DType::kFloat32, {2});
+  b.Call("reduce", {{"op", std::string("sum")}, {"axes", std::vector<int64_t>{1}}}, {y}, {flat},
+         "flat");
+  b.Call("map", {{"expr", std::string("where(x1, x0, 0)")}}, {flat, valid}, {masked}, "mask");
+  b.Call("reduce", add, {masked}, {sum}, "sum");
+  b.Call("reduce", add, {valid}, {count}, "count");
+  b.Output("loss_sum", sum);
+  b.Output("loss_count", count);
+  b.Output("y", y);
+  b.Finish();
+}
+
+Plan MakePlan() {
+  Plan plan;
+  plan.producer = "ampc test";
+  plan.precision = "fp32";
+  plan.policy_name = "fp32";
+  plan.source_name = "line.onnx";
+  plan.config =
+      "optimizer: {kind: sgd, momentum: 0}\nloss_scale: auto\nparam_group: [{glob: w, lr: 0.5}]\n";
+  plan.max_skips = 3;
+  plan.weights = std::make_shared<plan::VectorWeights>(plan::BytesOf<float>({1, 2, 3}));
+  AddState(&plan, "w", DType::kFloat32, {3, 1}, Role::kWeight, 0);
+  plan.states[0].source = "fc.weight";
+  plan.states[0].initial = {.kind = plan::Initial::Kind::kBytes, .offset = 0, .length = 12};
+  AddState(&plan, "lr", DType::kFloat32, {}, Role::kHyper, 0.5);
+  AddState(&plan, "zero", DType::kFloat32, {}, Role::kHyper, 0);
+  AddState(&plan, "applied", DType::kInt64, {}, Role::kCounter, 0);
+  AddState(&plan, "skips", DType::kInt64, {}, Role::kCounter, 0);
+  AddState(&plan, "total", DType::kFloat64, {}, Role::kHyper, std::nan(""));
+  plan.states.back().initial.kind = plan::Initial::Kind::kAuto;
+  plan.settings = {{"lr", 1}, {"lr_schedule.total", 5}};
+  plan::Export weight;
+  weight.initializer = "fc.weight";
+  weight.dims = {3, 1};
+  weight.state = 0;
+  plan.exports.push_back(weight);
+  AddFeed(&plan, "x", plan::Feed::Kind::kInput, {2, 3}, "");
+  AddFeed(&plan, "valid", plan::Feed::Kind::kValid, {2}, "eval");
+  AddStep(&plan);
+  AddEval(&plan);
+  return plan;
+}
+
+class TrainerTest : public TempDirTest {
+ protected:
+  void SetUp() override {
+    TempDirTest::SetUp();
+    WriteFile(MakePlan());
+    std::vector<float> x;
+    for (int i = 0; i < 21; ++i) x.push_back(static_cast<float>(i % 5) - 1.5F);
+    WriteData("x.npz", x);
+  }
+  void WriteFile(const Plan& plan) {
+    Status status = plan::WritePlan(plan, Path("p.plan"));
+    ASSERT_TRUE(status.ok()) << status.ToString();
+  }
+  void WriteData(const std::string& name, const std::vector<float>& x) {
+    auto npz = NpzWriter::Create(Path(name));
+    ASSERT_TRUE(npz.ok());
+    const int64_t dims[] = {static_cast<int64_t>(x.size()) / 3, 3};
+    ASSERT_TRUE(npz->AddWhole("x", DType::kFloat32, dims, std::as_bytes(std::span(x))).ok());
+    ASSERT_TRUE(npz->Commit().ok());
+  }
+
+  /// Runs amprun's session with `flags` (space separated, @ = the folder); -1000 - class on an
+  /// error.
+  int Run(const std::string& flags, const volatile std::sig_atomic_t* interrupt = nullptr) {
+    std::vector<std::string> words = {"amprun", Path("p.plan")};
+    std::istringstream in(flags);
+    for (std::string word; in >> word;) {
+      if (size_t at = word.find('@'); at != std::string::npos) word.replace(at, 1, dir_);
+      words.push_back(word);
+    }
+    std::vector<const char*> argv;
+    for (const std::string& w : words) argv.push_back(w.c_str());
+    Result<Settings> settings =
+        ParseCommandLine(Tool::kAmprun, static_cast<int>(argv.size()), argv.data());
+    error_ = settings.ok() ? "" : settings.status().ToString();
+    if (!settings.ok()) return -settings.status().exit_code();
+    char *out = nullptr, *notes = nullptr;
+    size_t out_size = 0, notes_size = 0;
+    SessionIo io{open_memstream(&out, &out_size), open_memstream(&notes, &notes_size), false,
+                 interrupt};
+    Result<int> code = RunSession(std::move(settings).value(), io);
+    fclose(io.out);
+    fclose(io.notes);
+    out_.assign(out, out_size);
+    notes_.assign(notes, notes_size);
+    free(out);
+    free(notes);
+    if (!code.ok()) error_ = code.status().ToString();
+    return code.ok() ? *code : -code.status().exit_code();
+  }
+
+  /// Lines of a log that hold `key`, without times.
+  std::vector<std::string> Lines(const std::string& log, const std::string& key) {
+    std::vector<std::string> lines;
+    std::istringstream in(Get(log));
+    for (std::string line; std::getline(in, line);) {
+      if (line.find("\"" + key + "\":") == std::string::npos) continue;
+      for (const char* cut : {",\"ms\":", ",\"time\":"}) line = line.substr(0, line.find(cut));
+      lines.push_back(line);
+    }
+    return lines;
+  }
+  Array Member(const std::string& file, const std::string& member) {
+    ArrayLoader loader;
+    Result<Array> array = loader.Load(Path(file), member);
+    EXPECT_TRUE(array.ok()) << array.status().ToString();
+    return array.ok() ? *array : Array{};
+  }
+
+  std::string out_, notes_, error_;
+};
+
+TEST_F(TrainerTest, TrainsAnEpochAndTellsIt) {
+  ASSERT_EQ(Run("--data @/x.npz --epochs 2 --no-shuffle --log @/l --device cpu"), 0) << error_;
+  std::vector<std::string> steps = Lines("l", "loss");
+  ASSERT_EQ(steps.size(), 7u);  // 7 samples, 3 updates of 2 per epoch, and the done line
+  // x = [[-1.5,-.5,.5],[1.5,2.5,-1.5]], w = [1,2,3]: y = -1, 2
+  EXPECT_EQ(steps[0].find(
+                "{\"step\":1,\"epoch\":0,\"loss\":0.5,\"lr\":0.5,\"skipped\":false,\"applied\":1,"),
+            0u)
+      << steps[0];
+  EXPECT_EQ(steps[3].find("{\"step\":4,\"epoch\":1,"), 0u);
+  EXPECT_EQ(Get("l").find("{\"run\":{"), 0u);
+  EXPECT_EQ(out_.find("done: 6 steps, 6 applied, loss 0.5 -> "), 0u) << out_;
+  EXPECT_NE(notes_.find("1 of 7 samples per epoch are left out"), std::string::npos) << notes_;
+}
+
+TEST_F(TrainerTest, EvaluationCountsEverySampleOnce) {
+  ASSERT_EQ(Run("--data @/x.npz --steps 0 --log @/l"), 0) << error_;
+  // The mean of y over the 7 samples with w = 1,2,3, computed here.
+  double sum = 0;
+  for (int i = 0; i < 21; ++i) sum += (i % 5 - 1.5) * (i % 3 + 1);
+  std::vector<std::string> lines = Lines("l", "eval_samples");
+  ASSERT_EQ(lines.size(), 1u);
+  char buffer[40];
+  EXPECT_NE(lines[0].find(
+                fmt::format("\"eval_loss\":{},\"eval_samples\":7", FormatNumber(sum / 7, buffer))),
+            std::string::npos)
+      << lines[0] << sum / 7;
+  EXPECT_EQ(out_.find("done: 0 steps, 0 applied, eval_loss "), 0u) << out_;
+}
+
+TEST_F(TrainerTest, EvaluatesAfterEachEpochAndAtTheEnd) {
+  ASSERT_EQ(Run("--data @/x.npz --steps 7 --eval-range 0:3 --log @/l"), 0) << error_;
+  std::vector<std::string> lines = Lines("l", "eval_samples");
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_EQ(lines[0].find("{\"step\":3,\"epoch\":0,"), 0u);
+  EXPECT_EQ(lines[2].find("{\"step\":7,\"epoch\":2,"), 0u);
+  ASSERT_EQ(
+      Run("--data @/x.npz --steps 6 --eval-every 2 --eval-steps 1 --eval-range 0:3 --log @/l"), 0)
+      << error_;
+  lines = Lines("l", "eval_samples");
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_NE(lines[2].find("\"eval_samples\":2"), std::string::npos);
+}
+
+TEST_F(TrainerTest, ResumedRunRepeatsTheUnbrokenOne) {
+  const std::string data = "--data @/x.npz --seed 7 ";
+  ASSERT_EQ(Run(data + "--steps 11 --log @/a --checkpoint-dir @/ca --save-weights @/a.st"), 0)
+      << error_;
+  ASSERT_EQ(Run(data + "--steps 5 --log @/b --checkpoint-dir @/cb"), 0) << error_;
+  ASSERT_EQ(Run(data + "--steps 11 --log @/b --checkpoint-dir @/cb --resume --save-weights @/b.st"),
+            0)
+      << error_;
+  EXPECT_NE(notes_.find("resumed after step 5"), std::string::npos);
+  EXPECT_EQ(Lines("a", "grad_norm"), Lines("b", "grad_norm"));
+  EXPECT_EQ(Lines("b", "run").size(), 2u);
+  EXPECT_EQ(Lines("b", "done").size(), 1u);
+  EXPECT_EQ(Get("a.st"), Get("b.st"));
+  // Steps after the checkpoint are cut from the log when the run goes on from there.
+  ASSERT_EQ(Run(data + "--steps 6 --log @/b --checkpoint-dir @/cb --resume --lr 0.25"), 0)
+      << error_;
+  EXPECT_NE(notes_.find("lr: 0.5 then, 0.25 now"), std::string::npos) << notes_;
+}
+
+TEST_F(TrainerTest, UsedCheckpointFolderNeedsResume) {
+  ASSERT_EQ(Run("--data @/x.npz --resume --checkpoint-dir @/c"), 0) << error_;
+  EXPECT_NE(notes_.find("nothing to resume"), std::string::npos);
+  EXPECT_EQ(Run("--data @/x.npz --checkpoint-dir @/c"), -2);
+  EXPECT_NE(error_.find("is not empty"), std::string::npos);
+  EXPECT_EQ(Run("--data @/x.npz --resume"), -2);
+}
+
+TEST_F(TrainerTest, KeepsTheNewestCheckpoints) {
+  ASSERT_EQ(Run("--data @/x.npz --steps 9 --checkpoint-dir @/c --checkpoint-every 2 --keep 2"), 0)
+      << error_;
+  EXPECT_TRUE(std::filesystem::exists(Path("c/step-000000000009.ckpt")));
+  EXPECT_TRUE(std::filesystem::exists(Path("c/step-000000000008.ckpt")));
+  EXPECT_FALSE(std::filesystem::exists(Path("c/step-000000000006.ckpt")));
+}
+
+TEST_F(TrainerTest, StopsAfterConsecutiveSkipsAndSaysWhy) {
+  std::vector<float> x(18, 1);
+  x[6] = x[12] = std::numeric_limits<float>::infinity();
+  WriteData("bad.npz", x);
+  // Samples 0 and 1 are good, 2 and 4 are not: updates 2 and 3 of each epoch are skipped.
+  const std::string run = "--data @/bad.npz --no-shuffle --log @/l --checkpoint-dir @/c";
+  ASSERT_EQ(Run(run + " --steps 50 --range 2:6"), 4) << error_;
+  EXPECT_EQ(
+      out_.find(
+          "stopped: step 3, 3 consecutive updates were skipped because gradients are not finite"),
+      0u)
+      << out_;
+  EXPECT_NE(out_.find("first, feed 'x' has inf"), std::string::npos) << out_;
+  std::vector<std::string> lines = Lines("l", "skipped");
+  EXPECT_NE(lines[2].find("\"skipped\":true,\"applied\":0"), std::string::npos) << lines[2];
+  EXPECT_NE(Lines("l", "done")[0].find("\"stopped\":\"3 consecutive"), std::string::npos);
+  EXPECT_TRUE(std::filesystem::exists(Path("c/step-000000000003.ckpt")));
+  std::filesystem::remove_all(Path("c"));
+  ASSERT_EQ(Run(run + " --steps 50"), 0) << "two skips are not three: " << error_;
+  EXPECT_EQ(out_.find("done: 50 steps, 17 applied"), 0u) << out_;
+  std::filesystem::remove_all(Path("c"));
+  ASSERT_EQ(Run(run + " --steps 8 --range 2:6 --loss-scale auto:max_skips=0"), 0) << error_;
+}
+
+TEST(FindFirstNonFinite, NamesTheNodeThatOverflows) {
+  Plan plan = MakePlan();
+  auto device = std::move(OpenDevice("cpu", {.threads = 1, .reference_only = true})).value();
+  auto executor = std::move(Executor::Prepare(plan, *device)).value();
+  EXPECT_EQ(*FindFirstNonFinite(plan, *executor, 0), "");
+  std::vector<float> x(6, std::numeric_limits<float>::max());
+  std::memcpy(executor->feed(0).data(), x.data(), 24);
+  EXPECT_EQ(*FindFirstNonFinite(plan, *executor, 0),
+            "'y' of node '/fc/MatMul' (kernel matmul/ref) has inf");
+}
+
+TEST(NonFiniteKind, ReadsEveryFloatType) {
+  auto kind = [](DType type, double v) {
+    return NonFiniteKind(type, HostTensor::Scalar(type, v).data);
+  };
+  for (DType type : {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBFloat16}) {
+    EXPECT_EQ(kind(type, 65000), "");
+    EXPECT_EQ(kind(type, -std::numeric_limits<double>::infinity()), "inf");
+    EXPECT_EQ(kind(type, std::nan("")), "nan");
+  }
+  EXPECT_EQ(kind(DType::kFloat16, 1e6), "inf");
+  EXPECT_EQ(kind(DType::kInt32, -1), "");
+}
+
+TEST_F(TrainerTest, InterruptFinishesTheStepAndSaves) {
+  volatile std::sig_atomic_t signal = SIGTERM;
+  EXPECT_EQ(Run("--data @/x.npz --steps 9 --checkpoint-dir @/c", &signal), 128 + SIGTERM) << error_;
+  EXPECT_EQ(out_.find("done: 0 steps"), 0u) << out_;
+  EXPECT_FALSE(std::filesystem::exists(Path("c")));
+}
+
+TEST_F(TrainerTest, FetchesValuesGradientsAndStates) {
+  ASSERT_EQ(Run("--data @/x.npz --steps 4 --no-shuffle --eval-range 0:3 --eval-every 4 --fetch y "
+                "--fetch grad:* --fetch fc.weight "
+                "--fetch x --fetch eval:y --fetch eval:flat:layout=steps --fetch-out @/o.npz"),
+            0)
+      << error_;
+  EXPECT_EQ(Member("o.npz", "y").dims, (Dims{4, 2, 1}));
+  EXPECT_EQ(Member("o.npz", "x").dims, (Dims{4, 2, 3}));
+  EXPECT_EQ(Member("o.npz", "fc.weight").dims, (Dims{4, 3, 1}));
+  EXPECT_EQ(Member("o.npz", "eval:y").dims, (Dims{3, 1}));
+  EXPECT_EQ(Member("o.npz", "flat").dims, (Dims{2, 2}));
+  Array grad = Member("o.npz", "grad:fc.weight"), weight = Member("o.npz", "fc.weight");
+  ASSERT_EQ(grad.dims, (Dims{4, 3, 1}));
+  float g[12], w[12];
+  std::memcpy(g, grad.data, sizeof g);
+  std::memcpy(w, weight.data, sizeof w);
+  EXPECT_EQ(w[0], 1 - 0.5F * g[0]);
+  EXPECT_EQ(w[3], w[0] - 0.5F * g[3]);
+}
+
+TEST_F(TrainerTest, FetchOfAnUnknownValueSuggestsKeep) {
+  EXPECT_EQ(Run("--data @/x.npz --steps 1 --fetch nothing_like_it --fetch-out @/o.npz"), -2);
+  EXPECT_NE(error_.find("ampc --keep nothing_like_it"), std::string::npos) << error_;
+  EXPECT_FALSE(std::filesystem::exists(Path("o.npz")));
+}
+
+TEST_F(TrainerTest, SettingsAreOverriddenAndFilled) {
+  ASSERT_EQ(Run("--data @/x.npz --steps 5 --lr 1/8 --log @/l"), 0) << error_;
+  EXPECT_NE(Lines("l", "grad_norm")[0].find("\"lr\":0.125"), std::string::npos);
+  EXPECT_NE(Get("l").find("\"settings\":{\"lr\":0.125,\"lr_schedule.total\":5,"),
+            std::string::npos);
+  for (const char* flags :
+       {"--clip-norm 1", "--optimizer adam", "--optimizer sgd:momentum=0.9", "--loss-scale 8",
+        "--lr-schedule constant:warmup=3", "--param-group nothing:lr=1"}) {
+    EXPECT_EQ(Run(std::string("--data @/x.npz --steps 1 ") + flags), -2) << flags;
+    EXPECT_NE(error_.find("compiled in"), std::string::npos) << error_;
+  }
+}
+
+TEST_F(TrainerTest, InitialWeightsComeFromSafetensors) {
+  ASSERT_EQ(Run("--data @/x.npz --steps 3 --save-weights @/w.st"), 0) << error_;
+  ASSERT_EQ(
+      Run("--data @/x.npz --steps 0 --init-from @/w.st --fetch y --fetch-out @/a.npz --log @/l"), 0)
+      << error_;
+  ASSERT_EQ(Run("--data @/x.npz --steps 3 --eval-range : --log @/m"), -2)
+      << "an empty range is none";
+  ASSERT_EQ(Run("--data @/x.npz --steps 3 --eval-range 0: --log @/m"), 0) << error_;
+  EXPECT_EQ(Lines("l", "eval_loss")[0].substr(20), Lines("m", "eval_loss")[0].substr(20));
+}
+
+TEST_F(TrainerTest, StepsAllocateNothing) {
+  auto allocations = [&](const char* flags) {
+    const int64_t before = CountAllocations();
+    EXPECT_EQ(Run(flags), 0) << error_;
+    return CountAllocations() - before;
+  };
+  const std::string rest = " --log @/l --eval-range 0:3 --eval-every 10";
+  allocations(("--data @/x.npz --steps 20" + rest).c_str());
+  int64_t few = allocations(("--data @/x.npz --steps 20" + rest).c_str());
+  int64_t many = allocations(("--data @/x.npz --steps 920" + rest).c_str());
+  EXPECT_LT(many - few, 10) << "over 900 steps and 90 evaluations";
+}
+
+TEST_F(TrainerTest, MadeUpDataNeedsSteps) {
+  EXPECT_EQ(Run("--data random"), -2);
+  EXPECT_NE(error_.find("--steps"), std::string::npos);
+  EXPECT_EQ(Run("--data random --steps 3 --profile"), 0) << error_;
+  EXPECT_NE(out_.find("profile: no run after"), std::string::npos) << out_;
+  EXPECT_EQ(Run("--data x=const:value=1 --steps 9 --profile"), 0) << error_;
+  EXPECT_NE(out_.find("matmul/"), std::string::npos) << out_;
+  EXPECT_EQ(Run("--data x=random --steps 9 --profile=@/p.json"), 0) << error_;
+  EXPECT_NE(Get("p.json").find("\"runs\":6"), std::string::npos) << Get("p.json");
+}
+
+TEST_F(TrainerTest, RecipeInThePlanIsRelativeToIt) {
+  Plan plan = MakePlan();
+  plan.recipe = "data: {x: {file: x.npz}}\nsteps: 2\n";
+  WriteFile(plan);
+  ASSERT_EQ(Run(""), 0) << error_;
+  EXPECT_EQ(out_.find("done: 2 steps"), 0u);
+  ASSERT_EQ(Run("--epochs 1"), 0) << error_;
+  EXPECT_EQ(out_.find("done: 3 steps"), 0u) << "a flag counts more than the recipe's steps";
+  ASSERT_EQ(Run("--print-config"), 0) << error_;
+  EXPECT_NE(out_.find("steps: 2"), std::string::npos) << out_;
+}
+
+/// The bound that the plan states, computed again from the dump alone.
+TEST_F(TrainerTest, DumpGivesTheMemoryBound) {
+  ASSERT_EQ(Run("--dump"), 0) << error_;
+  std::map<std::string, std::vector<std::array<int64_t, 3>>> buffers;
+  std::map<std::string, int64_t> bound, calls;
+  std::istringstream in(out_);
+  for (std::string line; std::getline(in, line);) {
+    std::vector<std::string> f;
+    std::istringstream fields(line);
+    for (std::string field; std::getline(fields, field, '\t');) f.push_back(field);
+    if (f[0] == "program") {
+      calls[f[2]] = std::stoll(f[3]);
+      bound[f[2]] = std::stoll(f[5]);
+    }
+    if (f[0] == "buffer" && f[3] == "block")
+      buffers[f[1]].push_back({std::stoll(f[5]), std::stoll(f[7]), std::stoll(f[8])});
+    if (f[0] == "call") {
+      EXPECT_EQ(f.size(), 8u) << line;
+    }
+  }
+  ASSERT_EQ(bound.size(), 2u);
+  for (const auto& [program, stated] : bound) {
+    int64_t most = 0;
+    for (int64_t c = 0; c <= calls[program]; ++c) {
+      int64_t live = 0;
+      for (const auto& [bytes, first, last] : buffers[program])
+        live += first <= c && c <= last ? bytes : 0;
+      most = std::max(most, live);
+    }
+    EXPECT_EQ(most, stated) << program;
+  }
+}
+
+TEST_F(TrainerTest, InfoNamesFeedsProgramsAndSettings) {
+  ASSERT_EQ(Run("--info"), 0) << error_;
+  for (const char* text : {"float [2,3]", "step", "eval", "lr_schedule.total", "auto", "weight"})
+    EXPECT_NE(out_.find(text), std::string::npos) << text << out_;
+}
+
+TEST(FlopsOf, CountsMatrixProductsAndConvolutions) {
+  Plan plan = MakePlan();
+  const plan::Program& step = plan.programs[0];
+  EXPECT_EQ(FlopsOf(step, step.calls[0]), 2 * 2 * 3);
+  EXPECT_EQ(FlopsOf(step, step.calls[2]), 2 * 2 * 3);
+  EXPECT_EQ(FlopsOf(step, step.calls[1]), 0);
+  EXPECT_EQ(BytesOf(step, step.calls[0]), 4 * (6 + 3 + 2));
+}
+
+}  // namespace
+}  // namespace ampc

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// ampc: model to plan. Parses flags and prints; everything else is the compiler's.
+#include <cstdio>
+#include <exception>
+#include <iostream>
+
+#include "compiler/compiler.h"
+#include "compiler/ir/text.h"
+#include "compiler/onnx/info.h"
+#include "compiler/policy.h"
+#include "passes/glob.h"
+#include "runtime/base/file.h"
+#include "runtime/plan/text.h"
+#include "tools/compile_options.h"
+
+namespace ampc {
+namespace {
+
+Status WriteText(const std::string& path, const std::string& text) {
+  AMPC_ASSIGN(AtomicFile file, AtomicFile::Create(path));
+  AMPC_TRY(file.Append(text));
+  return file.Commit();
+}
+
+void PrintExplanation(const Diagnostics& diagnostics, const std::string& glob) {
+  for (const Remark& r : diagnostics.remarks()) {
+    if (glob.empty() || MatchesGlob(glob, r.node)) std::printf("%-10s %-40s %s\n", r.topic.c_str(), r.node.c_str(), r.text.c_str());
+  }
+}
+
+std::string Mib(int64_t bytes) { return fmt::format("{:.2f} MiB", static_cast<double>(bytes) / 1048576.0); }
+
+// What was compiled, in a few lines.
+void PrintSummary(const Compiled& c, const CompileOptions& options, const Settings& settings) {
+  int64_t trained = 0, elements = 0;
+  for (const ir::StateVar& s : c.module->states) {
+    if (s.trainable) {
+      ++trained;
+      elements += c.module->types.Get(s.type).elements();
+    }
+  }
+  std::printf("model       %s\n", c.plan.source_name.c_str());
+  if (!options.forward_only) std::printf("parameters  %lld tensors, %lld elements\n", static_cast<long long>(trained), static_cast<long long>(elements));
+  std::printf("precision   %s, policy %s\n", settings.Text("precision").c_str(), options.policy.name.c_str());
+  for (const plan::Program& p : c.plan.programs) {
+    int64_t casts = 0;
+    for (const plan::Call& call : p.calls) casts += call.kernel == "map" && call.params.String("expr") == "x0" ? 1 : 0;
+    const double over = p.bound_bytes > 0 ? 100.0 * (static_cast<double>(p.block_bytes) / static_cast<double>(p.bound_bytes) - 1) : 0;
+    std::printf("program     %-6s %4zu calls, %lld casts, block %s (bound %s, +%.2f %%)\n", p.name.c_str(), p.calls.size(),
+                static_cast<long long>(casts), Mib(p.block_bytes).c_str(), Mib(p.bound_bytes).c_str(), over);
+  }
+}
+
+Status FillPlan(const Settings& settings, const CompileOptions& options, const std::string& output, plan::Plan& plan) {
+  plan.producer = VersionText(Tool::kAmpc);
+  plan.precision = settings.Text("precision");
+  plan.policy_name = options.policy.name;
+  plan.policy_text = PolicyText(options.policy);
+  plan.policy_hash = PolicyHash(options.policy);
+  plan.config = ConfigText(settings);
+  plan.recipe = RecipeText(settings, DirName(output));
+  return {};
+}
+
+Status Write(const Settings& settings, const CompileOptions& options, Compiled& compiled) {
+  const std::string output = settings.Text("output"), emit = settings.Text("emit");
+  if (emit == "text" || !compiled.lowered) {
+    AMPC_ASSIGN(const std::string text, ir::PrintModule(*compiled.module));
+    if (!output.empty()) return WriteText(output, text);
+    std::fputs(text.c_str(), stdout);
+    return {};
+  }
+  if (emit == "schedule") {
+    std::string text;
+    for (const plan::Program& p : compiled.plan.programs) text += plan::ProgramToString(compiled.plan, p);
+    if (!output.empty()) return WriteText(output, text);
+    std::fputs(text.c_str(), stdout);
+    return {};
+  }
+  if (output.empty()) return {};
+  AMPC_TRY(FillPlan(settings, options, output, compiled.plan));
+  return plan::WritePlan(compiled.plan, output);
+}
+
+Status Run(const Settings& settings) {
+  if (settings.Switch("list-passes")) {
+    for (const PassInfo& p : AllPasses()) std::printf("%-16s %s\n", std::string(p.name).c_str(), std::string(p.summary).c_str());
+    return {};
+  }
+  AMPC_ASSIGN(const CompileOptions options, CompileOptionsFrom(settings));
+  if (settings.Switch("print-config")) {
+    std::fputs(ConfigText(settings).c_str(), stdout);
+    return {};
+  }
+  if (settings.Switch("print-policy")) {
+    std::fputs(PolicyText(options.policy).c_str(), stdout);
+    return {};
+  }
+  const std::string model = settings.positional().empty() ? settings.Text("model") : settings.positional();
+  if (model.empty()) return UsageError("E0601", "no model given: ampc MODEL.onnx [-o train.plan]");
+  Diagnostics diagnostics;
+  diagnostics.explaining = settings.Given("explain") || settings.Switch("verbose");
+  if (settings.Switch("info")) {
+    AMPC_ASSIGN(const ModelInfo info, ReadModelInfo(model, options, diagnostics));
+    std::fputs(FormatModelInfo(info).c_str(), stdout);
+    return {};
+  }
+  PassManager passes(PassRunOptionsFrom(settings), std::cerr);
+  auto compiled = Compile(model, options, passes, diagnostics);
+  if (!settings.Switch("quiet")) {
+    for (const std::string& note : diagnostics.notes()) std::fprintf(stderr, "%s: note: %s\n", model.c_str(), note.c_str());
+  }
+  if (settings.Switch("time-passes")) std::fputs(passes.Summary().c_str(), stderr);
+  if (!compiled.ok()) return std::move(compiled).TakeStatus().Of(model);
+  if (settings.Given("explain")) PrintExplanation(diagnostics, settings.Text("explain"));
+  if (settings.Switch("verbose")) PrintExplanation(diagnostics, "");
+  AMPC_TRY(Write(settings, options, *compiled));
+  if (compiled->lowered && settings.Text("emit") == "plan" && !settings.Switch("quiet")) PrintSummary(*compiled, options, settings);
+  return {};
+}
+
+int Main(int argc, char** argv) {
+  auto settings = ParseCommandLine(Tool::kAmpc, argc, argv);
+  Status status;
+  if (!settings.ok()) {
+    status = std::move(settings).TakeStatus();
+  } else if (settings->Switch("help")) {
+    std::fputs(HelpText(Tool::kAmpc).c_str(), stdout);
+  } else if (settings->Switch("version")) {
+    std::printf("%s\n", VersionText(Tool::kAmpc).c_str());
+  } else {
+    status = Run(*settings);
+  }
+  if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  return status.exit_code();
+}
+
+}  // namespace
+}  // namespace ampc
+
+int main(int argc, char** argv) {
+  // The one place where an exception that a library let through ends: out of memory, above all.
+  try {
+    return ampc::Main(argc, argv);
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr, "error[E0901]: out of memory\n");
+    return static_cast<int>(ampc::ErrorClass::kIo);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "error[E7000]: %s; this is a fault of ampc\n", e.what());
+    return static_cast<int>(ampc::ErrorClass::kInternal);
+  }
+}

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/compile_options.h"
+
+#include <limits>
+
+#include "compiler/policy.h"
+#include "runtime/data/array.h"
+
+namespace ampc {
+namespace {
+
+// Class weights and the like: numbers, or a .npy file of them.
+Result<std::vector<double>> NumbersOrFile(const Option& option, std::string_view key) {
+  if (!option.Has(key)) return std::vector<double>();
+  const std::string text = option.Text(key);
+  if (!text.ends_with(".npy")) return option.Numbers(key);
+  AMPC_ASSIGN(const Array array, ArrayLoader().Load(text));
+  std::vector<double> values;
+  const HostTensor tensor{array.dtype, array.dims, PackedBytes(array)};
+  for (int64_t i = 0; i < tensor.elements(); ++i) values.push_back(tensor.GetDouble(i));
+  return values;
+}
+
+Result<LossSpec> LossFrom(const Option& o) {
+  using Kind = LossSpec::Kind;
+  LossSpec loss;
+  loss.kind = o.head == "cross-entropy" ? Kind::kCrossEntropy
+              : o.head == "nll"         ? Kind::kNll
+              : o.head == "mse"         ? Kind::kMse
+              : o.head == "bce-logits"  ? Kind::kBceLogits
+                                        : Kind::kOutput;
+  if (o.Has("input")) loss.input = o.Text("input");
+  if (o.Has("target")) loss.target = o.Text("target");
+  if (o.Has("axis")) loss.axis = o.Int("axis");
+  if (o.Has("reduction")) loss.mean = o.Text("reduction") == "mean";
+  loss.has_ignore_index = o.Has("ignore_index");
+  if (loss.has_ignore_index) loss.ignore_index = o.Int("ignore_index");
+  if (o.Has("label_smoothing")) loss.label_smoothing = o.Number("label_smoothing");
+  loss.factor = o.Number("factor");
+  AMPC_ASSIGN(loss.weight, NumbersOrFile(o, "weight"));
+  AMPC_ASSIGN(loss.pos_weight, NumbersOrFile(o, "pos_weight"));
+  return loss;
+}
+
+OptimizerSpec OptimizerFrom(const Settings& s) {
+  const Option& o = *s.Find("optimizer");
+  OptimizerSpec spec;
+  spec.kind = o.head == "sgd" ? OptimizerSpec::Kind::kSgd : o.head == "adam" ? OptimizerSpec::Kind::kAdam : OptimizerSpec::Kind::kAdamW;
+  spec.lr = *s.Number("lr");
+  if (o.Has("momentum")) spec.momentum = o.Number("momentum");
+  if (o.Has("dampening")) spec.dampening = o.Number("dampening");
+  if (o.Has("nesterov")) spec.nesterov = o.Bool("nesterov");
+  if (o.Has("betas")) {
+    const std::vector<double> betas = o.Numbers("betas");
+    spec.beta1 = betas.front();
+    spec.beta2 = betas.back();
+  }
+  if (o.Has("eps")) spec.eps = o.Number("eps");
+  spec.weight_decay = o.Number("weight_decay");
+  spec.no_decay = s.Texts("no-decay");
+  for (const Option& g : s.All("param-group")) {
+    ParamGroup group{.glob = g.head, .has_lr = g.Given("lr"), .has_weight_decay = g.Given("weight_decay")};
+    if (group.has_lr) group.lr = g.Number("lr");
+    if (group.has_weight_decay) group.weight_decay = g.Number("weight_decay");
+    spec.groups.push_back(std::move(group));
+  }
+  return spec;
+}
+
+ScheduleSpec ScheduleFrom(const Settings& s) {
+  using Kind = ScheduleSpec::Kind;
+  const Option& o = *s.Find("lr-schedule");
+  ScheduleSpec spec;
+  spec.kind = o.head == "linear" ? Kind::kLinear : o.head == "cosine" ? Kind::kCosine : o.head == "step" ? Kind::kStep : Kind::kConstant;
+  spec.warmup = o.Int("warmup");
+  if (o.Has("total")) spec.total = o.Int("total");
+  if (o.Has("end_factor")) spec.end_factor = o.Number("end_factor");
+  if (o.Has("step_size")) spec.step_size = o.Int("step_size");
+  if (o.Has("gamma")) spec.gamma = o.Number("gamma");
+  return spec;
+}
+
+ScalerSpec ScalerFrom(const Settings& s, Precision precision) {
+  const Option& o = *s.Find("loss-scale");
+  ScalerSpec spec;
+  if (const auto fixed = o.HeadNumber()) {
+    spec.mode = ScalerSpec::Mode::kStatic;
+    spec.init_scale = *fixed;
+    return spec;
+  }
+  const bool dynamic = o.head == "dynamic" || (o.head == "auto" && precision == Precision::kFp16);
+  spec.mode = dynamic ? ScalerSpec::Mode::kDynamic : ScalerSpec::Mode::kOff;
+  if (o.head == "off") return spec;
+  spec.init_scale = o.Number("init_scale");
+  spec.growth_factor = o.Number("growth_factor");
+  spec.backoff_factor = o.Number("backoff_factor");
+  spec.growth_interval = o.Int("growth_interval");
+  spec.min_scale = o.Number("min_scale");
+  spec.max_scale = std::min(o.Number("max_scale"), static_cast<double>(std::numeric_limits<float>::max()));
+  spec.hysteresis = o.Int("hysteresis");
+  spec.max_skips = o.Int("max_skips");
+  return spec;
+}
+
+Precision PrecisionFrom(const std::string& name) {
+  return name == "fp32" ? Precision::kFp32 : name == "fp16" ? Precision::kFp16 : name == "fp64" ? Precision::kFp64 : Precision::kBf16;
+}
+
+}  // namespace
+
+Result<CompileOptions> CompileOptionsFrom(const Settings& s) {
+  CompileOptions o;
+  for (const Option& loss : s.All("loss")) {
+    AMPC_ASSIGN(LossSpec spec, LossFrom(loss));
+    o.losses.push_back(std::move(spec));
+  }
+  for (const Option& metric : s.All("metric")) {
+    const bool accuracy = metric.head == "accuracy";
+    o.metrics.push_back({accuracy ? MetricSpec::Kind::kAccuracy : MetricSpec::Kind::kMae, accuracy ? metric.Int("k") : 1});
+  }
+  o.trainable = s.Texts("trainable");
+  o.freeze = s.Texts("freeze");
+  o.optimizer = OptimizerFrom(s);
+  o.schedule = ScheduleFrom(s);
+  o.precision = PrecisionFrom(s.Text("precision"));
+  AMPC_ASSIGN(o.policy, LoadPolicy(s.Text("policy")));
+  o.scaler = ScalerFrom(s, o.precision);
+  o.clip_norm = s.Number("clip-norm").value_or(0);
+  o.clip_value = s.Number("clip-value").value_or(0);
+  o.accumulate = *s.Int("accumulate");
+  for (const Option& dim : s.All("dim")) {
+    constexpr std::string_view kEval = "eval:";
+    const int64_t size = *dim.HeadInt();
+    if (std::string_view(dim.name).starts_with(kEval)) {
+      o.eval_dims.emplace_back(dim.name.substr(kEval.size()), size);
+    } else {
+      o.dims.emplace_back(dim.name, size);
+    }
+  }
+  const std::string mode = s.Text("train-mode");
+  using Mode = CompileOptions::TrainMode;
+  o.train_mode = mode == "preserve" ? Mode::kPreserve : mode == "frozen-eval" ? Mode::kFrozenEval : Mode::kTrain;
+  o.bn_unbiased = s.Text("bn-var") == "unbiased";
+  o.wgrad_fp32 = s.Text("wgrad") == "fp32";
+  o.eval_same = s.Text("eval-precision") == "same";
+  o.forward_only = s.Switch("forward-only");
+  o.untie = s.Text("untie");
+  o.keep = s.Texts("keep");
+  return o;
+}
+
+PassRunOptions PassRunOptionsFrom(const Settings& s) {
+  PassRunOptions o;
+  o.print_after = s.Texts("print-after");
+  o.print_changed = s.Switch("print-changed");
+  o.stop_after = s.Text("stop-after");
+  o.disable = s.Texts("disable-pass");
+  o.time_passes = s.Switch("time-passes");
+  o.verify_each = s.Switch("verify-each") || kVerifyByDefault;
+  return o;
+}
+
+}  // namespace ampc
