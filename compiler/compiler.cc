@@ -82,6 +82,8 @@ Status BuildTrainingStep(PassManager& passes, ir::Module& m, PassContext& contex
   AMPC_TRY(passes.Run("loss-scale", m, context));
   // Gradients by the ops' own rules.
   AMPC_TRY(passes.Run("autodiff", m, context));
+  // --wgrad fp32: parameter gradients keep the accumulators' fp32.
+  AMPC_TRY(passes.Run("wide-gradients", m, context));
   // train | apply, with fp32 buffers between them when a window has several micro-batches.
   AMPC_TRY(passes.Run("accumulate", m, context));
   // One kernel over all gradients; the check sees what the optimizer will use.
@@ -135,7 +137,9 @@ Result<Compiled> Compile(const std::string& model, const CompileOptions& options
   if (passes.stopped()) return out;
 
   AMPC_TRY(passes.Check("lower", m));
+  const auto lower_start = std::chrono::steady_clock::now();
   AMPC_ASSIGN(out.plan, LowerModule(m));
+  AMPC_TRY(passes.After("lower", m, std::chrono::duration<double>(std::chrono::steady_clock::now() - lower_start).count()));
   AddSource(std::move(imported.source), out.plan);
   out.plan.accumulate = options.accumulate;
   out.plan.max_skips = options.scaler.max_skips;

@@ -85,11 +85,17 @@ class Fuser {
 
   // ---- elementwise groups ----------------------------------------------------------------------------------------------
 
-  // The program of a node that may join a group, or "".
+  // True when the node has a program: it may join a group.
+  static bool HasProgram(const ir::Node& node) {
+    return node.op != nullptr && node.outputs.size() == 1 && node.outputs[0] != kNone &&
+           (node.op->traits.elementwise || node.attrs.Has("expr"));
+  }
+
+  static size_t ProgramLength(const ir::Node& node) {
+    return node.attrs.Has("expr") ? node.attrs.String("expr").size() : node.op->expr.size();
+  }
   std::string Program(const ir::Node& node) const {
-    if (node.outputs.size() != 1 || node.outputs[0] == kNone) return "";
     const bool map = node.attrs.Has("expr");
-    if (!node.op->traits.elementwise && !map) return "";
     std::string text(map ? node.attrs.String("expr") : node.op->expr);
     // Parameters become numbers: a group has none of its own.
     for (size_t at = text.find('$'); at != std::string::npos; at = text.find('$', at)) {
@@ -162,28 +168,32 @@ class Fuser {
     return i >= position_.size() || at - position_[i] <= kMaxDistance;  // a group made just now is near
   }
 
+  // The input of a group at `out` whose producer may join it, or the number of inputs.
+  size_t FindProducer(const std::vector<ValueId>& inputs, ValueId out, size_t from, int32_t at, size_t length) const {
+    for (size_t i = from; i < inputs.size(); ++i) {
+      if (!Private(inputs[i])) continue;
+      const NodeId def = g_.value(inputs[i]).def;
+      const ir::Node& producer = g_.node(def);
+      if (!HasProgram(producer) || !Near(def, at) || !SameForm(inputs[i], out) || !ComputesInFloat(producer)) continue;
+      if (inputs.size() + producer.inputs.size() - 1 > kMaxGroupInputs || length + ProgramLength(producer) > kMaxGroupText) continue;
+      return i;
+    }
+    return inputs.size();
+  }
+
   // Pulls elementwise producers of `n`, which stands at place `at`, into it, as long as one fits.
   Status GrowGroup(NodeId n, int32_t at) {
-    std::string text = Program(g_.node(n));
-    if (text.empty() || !ComputesInFloat(g_.node(n))) return {};
+    if (!HasProgram(g_.node(n)) || !ComputesInFloat(g_.node(n))) return {};
     std::vector<ValueId> inputs = g_.node(n).inputs;
     const ValueId out = g_.node(n).outputs[0];
-    bool grown = false;
-    for (size_t i = 0; i < inputs.size();) {
+    std::string text;
+    levels_ = 0;
+    for (size_t i = FindProducer(inputs, out, 0, at, ProgramLength(g_.node(n))); i < inputs.size(); i = FindProducer(inputs, out, 0, at, text.size())) {
+      if (text.empty()) text = Program(g_.node(n));
       const ir::Value& v = g_.value(inputs[i]);
-      const std::string producer = v.kind == ir::ValueKind::kNode && Private(inputs[i]) ? Program(g_.node(v.def)) : "";
-      const bool fits = !producer.empty() && Near(v.def, at) && SameForm(inputs[i], out) && ComputesInFloat(g_.node(v.def)) &&
-                        inputs.size() + g_.node(v.def).inputs.size() - 1 <= kMaxGroupInputs && text.size() + producer.size() < kMaxGroupText;
-      if (!fits) {
-        ++i;
-        continue;
-      }
-      text = Join(text, producer, inputs, i, v);
-      grown = true;
-      i = 0;
+      text = Join(text, Program(g_.node(v.def)), inputs, i, v);
     }
-    if (!grown) return {};
-    return Replace(n, text, inputs);
+    return text.empty() ? Status() : Replace(n, text, inputs);
   }
 
   // text with input i replaced by its producer's program; `inputs` becomes the union.
@@ -228,14 +238,14 @@ class Fuser {
     for (ValueId v : inputs) {
       if (v == kNone) continue;
       const ir::Value& value = g_.value(v);
-      if (value.kind == ir::ValueKind::kNode && value.def != kNone && value.uses.empty() && !Program(g_.node(value.def)).empty()) EraseChain(value.def);
+      if (value.kind == ir::ValueKind::kNode && value.def != kNone && value.uses.empty() && HasProgram(g_.node(value.def))) EraseChain(value.def);
     }
   }
 
   ir::Graph& g_;
   PassContext& context_;
   std::vector<int32_t> position_;  // of the nodes that were there at the start
-  int levels_ = 0;
+  int levels_ = 0;  // joins of the group at hand: they name its temporaries
 };
 
 }  // namespace

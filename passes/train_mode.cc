@@ -22,11 +22,10 @@ Status SetTrainMode(ir::Module& module, PassContext& context) {
   options.bn_unbiased = context.options.bn_unbiased;
   options.rng = module.FindState("rng");
   if (options.rng == ir::kNone) {
-    // {seed, index of the micro-batch}; amprun writes the seed.
+    // {seed, index of the micro-batch}; amprun writes the seed, which it knows by the role.
     options.rng = module.AddState({.name = "rng",
                                    .type = module.types.Intern(DType::kInt64, Dims{2}),
-                                   .role = ir::Role::kRng,
-                                   .setting = "seed"});
+                                   .role = ir::Role::kRng});
   }
   for (ir::NodeId n : g.Order()) {
     const ModeFn mode = g.node(n).op->mode;

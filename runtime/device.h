@@ -48,10 +48,12 @@ class Device {
   virtual void FreeHost(void* memory, int64_t bytes) = 0;
   virtual Status CopyToDevice(void* destination, const void* source, int64_t bytes) = 0;
   virtual Status CopyToHost(void* destination, const void* source, int64_t bytes) = 0;
-  /// Called around each run of a program: on CUDA the first run captures a graph, later ones launch
-  /// it.
+  /// Called around each run of a program: CUDA captures an early run into a graph and launches that
+  /// in later ones.
   virtual Status BeginRun(int program) = 0;
   virtual Status EndRun(int program) = 0;
+  /// Asked after BeginRun: true when EndRun alone repeats the program's calls; then none are issued.
+  virtual bool Replays(int) const { return false; }
   virtual void* stream() const { return nullptr; }
   /// Waits until all work is done; errors of asynchronous work appear here.
   virtual Status Synchronize() = 0;

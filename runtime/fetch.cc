@@ -90,9 +90,13 @@ Status Fetcher::AddRequest(const Option& option, bool steps_layout, const std::s
     request.eval = prefix == "eval:";
     break;
   }
+  // The update's programs come first: of a name that both have (loss), a pattern without a prefix
+  // means the window's.
+  std::vector<int> order(runs.rbegin(), runs.rend());
+  std::stable_partition(order.begin(), order.end(), [this](int p) { return NameOf(p) != "train"; });
   bool found = false, updates = false;
-  for (int p : runs) {
-    const std::string& name = plan_.programs[static_cast<size_t>(p)].name;
+  for (int p : order) {
+    const std::string& name = NameOf(p);
     if (name == "eval") continue;
     updates = true;
     bool wanted = name == "step"    ? request.train || request.apply
@@ -102,7 +106,7 @@ Status Fetcher::AddRequest(const Option& option, bool steps_layout, const std::s
   }
   if (updates && (request.train || request.apply) && AddStates(request)) found = true;
   for (int p : runs) {
-    if (plan_.programs[static_cast<size_t>(p)].name != "eval" || !request.eval) continue;
+    if (NameOf(p) != "eval" || !request.eval) continue;
     // Without a prefix a value of the training graphs is meant, if there is one.
     if ((request.prefixed || !found) && AddFromProgram(request, p)) found = true;
   }
@@ -164,6 +168,8 @@ void Fetcher::AddTensor(const Request& request, int program, int tensor, const s
   if (call < 0 && space != plan::Space::kFeed) return;  // a state before the step: see AddStates
   for (const Member& m : members_) {
     if (m.program == program && m.tensor == tensor && m.key == name) return;
+    if (!request.prefixed && m.program >= 0 && m.key == name && NameOf(m.program) == "apply")
+      return;
   }
   Member member;
   member.key = name;
@@ -212,14 +218,13 @@ bool Fetcher::AddStates(const Request& request) {
 
 Status Fetcher::Declare() {
   std::set<std::string> names;
-  // Training values come first, so that a clash renames eval's.
-  for (bool eval : {false, true}) {
+  // In this order: of two values with one name, the later one is renamed.
+  for (std::string_view of : {"step", "apply", "train", "eval"}) {
     for (Member& m : members_) {
-      bool of_eval =
-          m.program >= 0 && plan_.programs[static_cast<size_t>(m.program)].name == "eval";
-      if (of_eval != eval) continue;
+      std::string_view program = m.program < 0 ? std::string_view("step") : NameOf(m.program);
+      if (program != of) continue;
       if (!names.insert(m.key).second) {
-        m.key = (eval ? "eval:" : "apply:") + m.key;
+        m.key = fmt::format("{}:{}", of, m.key);
         names.insert(m.key);
       }
       std::span<const int64_t> row(m.dims);

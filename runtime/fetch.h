@@ -61,6 +61,9 @@ class Fetcher {
   bool AddFromProgram(const Request& request, int program);
   bool AddStates(const Request& request);
   void AddTensor(const Request& request, int program, int tensor, const std::string& name);
+  const std::string& NameOf(int program) const {
+    return plan_.programs[static_cast<size_t>(program)].name;
+  }
   Status Declare();
   void After(int program, int call);
   Status Copy(Member& member);

@@ -45,6 +45,11 @@ size_t Width(std::string_view text) {
 std::string_view FormatNumber(double v, char (&buffer)[40]) {
   if (std::isnan(v)) return "nan";
   if (std::isinf(v)) return v > 0 ? "inf" : "-inf";
+  // Whole numbers as they are: the shortest text of 2^30 as a float is 1073741800.
+  if (std::abs(v) < 9007199254740992.0 && v == std::trunc(v) && !(v == 0 && std::signbit(v))) {
+    auto end = fmt::format_to_n(buffer, sizeof buffer, "{}", static_cast<int64_t>(v));
+    return {buffer, static_cast<size_t>(end.out - buffer)};
+  }
   bool is_float =
       std::abs(v) <= 3.4028234663852886e38 && static_cast<double>(static_cast<float>(v)) == v;
   auto end = is_float ? fmt::format_to_n(buffer, sizeof buffer, "{}", static_cast<float>(v))

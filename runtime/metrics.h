@@ -16,8 +16,8 @@
 
 namespace ampc {
 
-/// Shortest text that reads back as the same float when `v` is one, else as the same double.
-/// Non-finite: inf, -inf, nan.
+/// Whole numbers in full; else the shortest text that reads back as the same float when `v` is one,
+/// or the same double. Non-finite: inf, -inf, nan.
 std::string_view FormatNumber(double v, char (&buffer)[40]);
 
 /// One JSON object on one line. Non-finite numbers become the strings "inf", "-inf", "nan".

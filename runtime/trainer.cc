@@ -60,7 +60,8 @@ Trainer::Trainer(Parts parts, TrainerOptions options)
   }
 }
 
-void Trainer::Resume(int64_t applied, std::optional<double> first_loss) {
+void Trainer::Resume(int64_t applied, int64_t evaluated, std::optional<double> first_loss) {
+  result_.evaluated = evaluated;
   result_.applied = applied_ = applied;
   result_.skipped = options_.first_step - applied;
   result_.first_loss = first_loss;
@@ -85,6 +86,9 @@ bool Trainer::EvaluationDue(int64_t step) const {
 
 Status Trainer::Run() {
   int64_t step = options_.first_step;
+  // The run before was interrupted between this step and its evaluation.
+  bool missing = step > 0 && result_.evaluated != step && step < options_.total_steps;
+  if (missing && EvaluationDue(step) && !Interrupted()) AMPC_TRY(Evaluate(step));
   while (step < options_.total_steps && p_.data != nullptr && !Interrupted()) {
     AMPC_TRY(Update(++step));
     AMPC_TRY(Report(step));
@@ -93,11 +97,12 @@ Status Trainer::Run() {
     if (options_.checkpoint_every > 0 && step % options_.checkpoint_every == 0)
       AMPC_TRY(Save(step));
   }
-  if (result_.stopped.empty() && !Interrupted() && p_.evaluator != nullptr && evaluated_ != step)
+  if (result_.stopped.empty() && !Interrupted() && p_.evaluator != nullptr &&
+      !(evaluated_here_ && result_.evaluated == step))
     AMPC_TRY(Evaluate(step));
   if (step > options_.first_step) AMPC_TRY(Save(step));
   progress_.Clear();
-  if (evaluated_ < 0) result_.eval.clear();
+  if (!evaluated_here_) result_.eval.clear();
   result_.seconds = Milliseconds(start_, steady_clock::now()) / 1000;
   result_.peak_bytes = PeakResidentBytes();
   return {};
@@ -153,6 +158,13 @@ Status Trainer::Report(int64_t step) {
       step_ms_ > 0 ? static_cast<double>(p_.data->batch() * p_.plan->accumulate) * 1000 / step_ms_
                    : 0;
   progress_.Step(step, EpochOf(step), values_.loss.value_or(0), step_ms_, samples_per_s);
+  if (values_.found_inf.value_or(false) && options_.notes != nullptr && !told_skip_) {
+    told_skip_ = true;  // once: the log and the closing line count them
+    progress_.Clear();
+    std::fprintf(options_.notes, "step %lld: gradients are not finite, the update is skipped%s\n",
+                 static_cast<long long>(step),
+                 values_.scale ? "; normal while a loss scale finds its size" : "");
+  }
   bool due = step % options_.log_every == 0 || step == options_.total_steps;
   if (p_.log == nullptr || !due) return {};
   line_.Begin();
@@ -175,7 +187,8 @@ Status Trainer::Report(int64_t step) {
 Status Trainer::Evaluate(int64_t step) {
   AMPC_TRY(p_.evaluator->Run(options_.interrupt));
   if (Interrupted()) return {};  // the sums are of a part only
-  evaluated_ = step;
+  result_.evaluated = step;
+  evaluated_here_ = true;
   const std::vector<SumAndCount>& sums = p_.evaluator->values();
   for (size_t i = 0; i < sums.size(); ++i) result_.eval[i].second = sums[i].mean();
   progress_.Clear();

@@ -44,6 +44,7 @@ struct RunResult {
   int64_t steps = 0, applied = 0, skipped = 0;
   int64_t run_steps = 0;  ///< of this run
   std::optional<double> first_loss, last_loss;
+  int64_t evaluated = -1;       ///< step of the last evaluation; -1 = none
   std::optional<double> scale;  ///< after the last step
   std::vector<std::pair<std::string, double>>
       eval;  ///< "eval_loss", "eval_accuracy", … of the last evaluation
@@ -81,7 +82,7 @@ class Trainer {
   Trainer(Parts parts, TrainerOptions options);
 
   /// What the run before told, for counts and the closing line. Before Run().
-  void Resume(int64_t applied, std::optional<double> first_loss);
+  void Resume(int64_t applied, int64_t evaluated, std::optional<double> first_loss);
   /// Runs to the last step, an interrupt or a numeric stop; the last two are told by result(), not
   /// by the Status.
   Status Run();
@@ -110,7 +111,8 @@ class Trainer {
   std::chrono::steady_clock::time_point start_;
   double step_ms_ = 0, wait_ms_ = 0;
   int64_t applied_ = 0, skips_ = 0;  ///< counted here when the plan does not tell
-  int64_t evaluated_ = -1, saved_ = -1;
+  int64_t saved_ = -1;
+  bool evaluated_here_ = false, told_skip_ = false;
 };
 
 }  // namespace ampc

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/trainer_checkpoint.h"
 
+#include "runtime/base/file.h"
 #include "runtime/config/yaml.h"
 #include "runtime/metrics.h"
 
-#include <algorithm>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <system_error>
 
@@ -14,6 +18,7 @@ std::string TrainerPosition::ToText() const {
   ConfigValue root = ConfigValue::Map();
   root.Set("step", ConfigValue::Scalar(fmt::format("{}", step)));
   root.Set("applied", ConfigValue::Scalar(fmt::format("{}", applied)));
+  root.Set("evaluated", ConfigValue::Scalar(fmt::format("{}", evaluated)));
   char buffer[40];
   if (has_first_loss) root.Set("first_loss", ConfigValue::Scalar(FormatNumber(first_loss, buffer)));
   ConfigValue map = ConfigValue::Map();
@@ -31,6 +36,8 @@ Result<TrainerPosition> TrainerPosition::Parse(std::string_view text) {
     return BadInput("E0972", "the checkpoint does not say where the run stood");
   p.step = *step->Int();
   p.applied = *applied->Int();
+  if (const ConfigValue* evaluated = root.Find("evaluated"))
+    p.evaluated = evaluated->Int().value_or(-1);
   if (const ConfigValue* loss = root.Find("first_loss"); loss != nullptr && loss->Number()) {
     p.first_loss = *loss->Number();
     p.has_first_loss = true;
@@ -59,6 +66,13 @@ std::vector<std::string> DifferentSettings(const TrainerPosition& then,
       lines.push_back(fmt::format("{}: not set then, {} now", name, value));
   }
   return lines;
+}
+
+Status CheckWritable(std::string_view flag, const std::string& path) {
+  std::string target = access(path.c_str(), F_OK) == 0 ? path : DirName(path);
+  if (access(target.c_str(), W_OK) == 0) return {};
+  return IoError("E0951", "--{}: '{}' cannot be written: {}", flag, target, std::strerror(errno))
+      .Of(path);
 }
 
 bool IsUsedFolder(const std::string& path) {

@@ -119,6 +119,9 @@ Status Session::ReadPlan() {
 }
 
 Status Session::CheckFolders() {
+  for (std::string_view flag : {"log", "fetch-out", "export-model", "save-weights", "profile"}) {
+    if (std::string file = settings_.Text(flag); !file.empty()) AMPC_TRY(CheckWritable(flag, file));
+  }
   std::string dir = settings_.Text("checkpoint-dir");
   bool resume = settings_.Switch("resume");
   if (dir.empty() && resume) return UsageError("E0973", "--resume needs --checkpoint-dir DIR");
@@ -191,6 +194,13 @@ Status Session::PrepareDevice() {
   Note("memory: states {}, feeds {}, constants {}, block {}, private {}, workspace {}; {} in all",
        FormatBytes(m.states), FormatBytes(m.feeds), FormatBytes(m.constants), FormatBytes(m.block),
        FormatBytes(m.private_), FormatBytes(m.workspace), FormatBytes(m.total()));
+  // The names of instruction sets that have bf16 products: what the device says of itself.
+  std::string about = device_->Describe();
+  bool has_bf16 = about.find("bf16") != std::string::npos ||
+                  about.find("amx") != std::string::npos ||
+                  about.find("avx512_fp16") != std::string::npos;
+  if (plan_.precision == "bf16" && device_->name() == "cpu" && !has_bf16)
+    Note("warning: this CPU has no bf16 instructions; fp32 is likely to be faster");
   if (settings_.Switch("verbose")) {
     for (const Dataset* data : {train_data_.get(), eval_data_.get()}) {
       if (data == nullptr) continue;
@@ -256,10 +266,14 @@ Status Session::OpenOutputs() {
   AMPC_ASSIGN(fetcher_, Fetcher::Create(plan_, *executor_, settings_, runs));
   if (settings_.Given("profile"))
     profile_ = std::make_unique<Profile>(plan_, *executor_, kProfileWarmUp);
-  if (eval_data_ != nullptr)
+  if (eval_data_ != nullptr) {
+    // Where there is nothing to train, --steps says how many batches of made-up data are run.
+    int64_t batches = settings_.Int("eval-steps").value_or(0);
+    if (batches == 0 && !programs_.trains() && eval_data_->endless())
+      batches = settings_.Int("steps").value_or(0);
     evaluator_ = std::make_unique<Evaluator>(plan_, *executor_, programs_.eval, eval_feeds_,
-                                             *eval_data_, settings_.Int("eval-steps").value_or(0),
-                                             fetcher_.get(), profile_.get());
+                                             *eval_data_, batches, fetcher_.get(), profile_.get());
+  }
   return {};
 }
 
@@ -278,7 +292,7 @@ Status Session::Train() {
     parts.save = [this](int64_t step) { return SaveAt(step); };
   trainer_ = std::make_unique<Trainer>(std::move(parts), options_);
   if (resumed_)
-    trainer_->Resume(position_.applied,
+    trainer_->Resume(position_.applied, position_.evaluated,
                      position_.has_first_loss ? std::optional(position_.first_loss) : std::nullopt);
   AMPC_TRY(trainer_->Run());
   result_ = trainer_->result();
@@ -293,6 +307,7 @@ TrainerPosition Session::PositionAt(int64_t step) const {
   if (trainer_ == nullptr) return p;
   const RunResult& r = trainer_->result();
   p.applied = r.applied;
+  p.evaluated = r.evaluated;
   p.has_first_loss = r.first_loss.has_value();
   p.first_loss = r.first_loss.value_or(0);
   return p;

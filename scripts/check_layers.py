@@ -33,7 +33,7 @@ LAYERS = [
     ("kernels/*", BASE + VOCABULARY),
     ("kernels/ref/**", BASE + VOCABULARY + ["kernels/ref/**"]),
     ("kernels/cpu/**", BASE + VOCABULARY + ["kernels/cpu/**", "kernels/ref/**"]),
-    ("kernels/cuda/**", BASE + VOCABULARY + ["kernels/cuda/**"]),
+    ("kernels/cuda/**", BASE + VOCABULARY + ["kernels/cuda/**", "kernels/ref/**"]),
     ("kernels/cuda_emu/**", BASE + VOCABULARY + ["kernels/cuda_emu/**", "kernels/cuda/**"]),
     ("runtime/plan/*", BASE + VOCABULARY + PLAN),
     ("runtime/data/*", BASE + CONFIG + PLAN + ["runtime/*", "runtime/data/*"]),
@@ -44,7 +44,7 @@ LAYERS = [
     ("compiler/ir/*", BASE + VOCABULARY + IR + PLAN + ["compiler/ops/op_def.h", "compiler/ops/infer.h"]),  # one layer with ops
     ("compiler/ops/infer.cc", BASE + VOCABULARY + IR + OPS + PROTO),
     ("compiler/ops/*", BASE + VOCABULARY + IR + OPS),
-    ("passes/*", BASE + IR + ["compiler/ops/op_def.h"] + PASSES),
+    ("passes/*", BASE + IR + ["compiler/ops/op_def.h", "compiler/ops/infer.h"] + PASSES),
     ("compiler/*", BASE + CONFIG + VOCABULARY + IR + OPS + PLAN + PASSES + ["compiler/*", "compiler/onnx/*", "compiler/lower/*"]),
     ("compiler/onnx/*", BASE + CONFIG + PLAN + IR + OPS + PASSES + ["compiler/*", "compiler/onnx/*"]),
     ("compiler/lower/*", BASE + VOCABULARY + IR + OPS + PLAN + ["compiler/*", "compiler/lower/*"]),

@@ -17,7 +17,7 @@ std::vector<ValueId> Builder::Multi(std::string_view domain, std::string_view na
     status_ = InternalError("E7002", "no row for op '{}{}{}'", domain, domain.empty() ? "" : ".", name);
     return none;
   }
-  FillDefaults(*op, attrs);
+  FillDefaults(graph_.module(), *op, attrs);
   std::vector<TypeId> types;
   std::vector<const HostTensor*> constants;
   for (ValueId v : inputs) {

@@ -429,7 +429,8 @@ Status GraphVerifier::Layouts() const {
     }
     for (const Use& use : value.uses) {
       if (use.node == Use::kNext) return Fail("V15", "state gets '{}' channels-last", value.name);
-      if (use.node >= 0 && !any_layout(use.node) && !g_.node(use.node).op->traits.reads_any_layout) {
+      if (use.node >= 0 && !any_layout(use.node) &&
+          !g_.node(use.node).op->traits.reads_any_layout) {
         return FailAt(use.node, "V15", "reads '{}', which is channels-last", value.name);
       }
     }

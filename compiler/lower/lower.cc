@@ -123,7 +123,10 @@ class ProgramBuilder {
   void AddCall(std::string_view kernel, Attrs params, std::vector<Operand> inputs, std::vector<Operand> outputs,
                std::vector<std::pair<int, int>> in_place, std::string loc) {
     program_.calls.push_back({std::string(kernel), std::move(params), std::move(inputs), std::move(outputs), std::move(loc)});
-    in_place_.push_back(std::move(in_place));
+    // Per output: the input whose memory it may take.
+    std::vector<int32_t>& pairs = in_place_.emplace_back();
+    if (!in_place.empty()) pairs.assign(program_.calls.back().outputs.size(), kNever);
+    for (const auto& [i, o] : in_place) pairs[Index(o)] = i;
   }
 
  private:
@@ -165,13 +168,23 @@ class ProgramBuilder {
     last_read_.assign(n, kNever);
     first_write_.assign(n, kNever);
     is_output_.assign(n, false);
+    last_reader_.assign(n, kNever);
+    last_reads_.assign(n, 0);
+    writer_.assign(n, kNever);
     for (size_t c = 0; c < program_.calls.size(); ++c) {
       const auto at = static_cast<int32_t>(c);
-      for (Operand t : program_.calls[c].inputs) {
-        if (t != ir::kNone) last_read_[BufferOf(t)] = at;
+      const plan::Call& call = program_.calls[c];
+      for (size_t i = 0; i < call.inputs.size(); ++i) {
+        if (call.inputs[i] == ir::kNone) continue;
+        const size_t b = BufferOf(call.inputs[i]);
+        last_reads_[b] = last_read_[b] == at ? last_reads_[b] + 1 : 1;
+        last_read_[b] = at;
+        last_reader_[b] = static_cast<int32_t>(i);
       }
-      for (Operand t : program_.calls[c].outputs) {
-        if (t != ir::kNone && first_write_[BufferOf(t)] == kNever) first_write_[BufferOf(t)] = at;
+      for (size_t o = 0; o < call.outputs.size(); ++o) {
+        if (call.outputs[o] == ir::kNone || first_write_[BufferOf(call.outputs[o])] != kNever) continue;
+        first_write_[BufferOf(call.outputs[o])] = at;
+        writer_[BufferOf(call.outputs[o])] = static_cast<int32_t>(o);
       }
     }
     for (const plan::Output& out : program_.outputs) is_output_[BufferOf(out.tensor)] = true;
@@ -195,10 +208,7 @@ class ProgramBuilder {
     const plan::Call& c = program_.calls[call];
     const TensorDesc &a = desc(c.inputs[i]), &b = desc(c.outputs[o]);
     if (a.dims != b.dims || SizeOf(a.dtype) != SizeOf(b.dtype) || a.layout != b.layout) return false;
-    const std::pair<int, int> pair(static_cast<int>(i), static_cast<int>(o));
-    if (!in_place_[call].empty()) {
-      return std::find(in_place_[call].begin(), in_place_[call].end(), pair) != in_place_[call].end();
-    }
+    if (!in_place_[call].empty()) return in_place_[call][o] == static_cast<int32_t>(i);
     const uint64_t mask = FindKernel(c.kernel)->in_place;
     if (mask == ~uint64_t{0}) return c.kernel == "map";  // lists of tensors say their pairs themselves
     return i < 8 && o < 8 && (mask >> (o * 8 + i) & 1) != 0;
@@ -236,17 +246,10 @@ class ProgramBuilder {
     if (old == kNever) return true;
     if (is_output_[Index(old)] || last_read_[Index(old)] > written) return false;
     if (last_read_[Index(old)] < written) return true;
-    // The writing call reads the old value too: fine when that pair may share memory, and nothing else of it reads it.
-    const plan::Call& call = program_.calls[Index(written)];
-    for (size_t i = 0; i < call.inputs.size(); ++i) {
-      if (call.inputs[i] == ir::kNone || BufferOf(call.inputs[i]) != Index(old)) continue;
-      bool ok = false;
-      for (size_t o = 0; o < call.outputs.size(); ++o) {
-        if (call.outputs[o] != ir::kNone && BufferOf(call.outputs[o]) == buffer) ok = Whole(call.inputs[i]) && MayShare(Index(written), i, o);
-      }
-      if (!ok) return false;
-    }
-    return true;
+    // The writing call reads the old value too: fine when it does so once, through a pair that may share memory.
+    const auto call = Index(written);
+    const size_t i = Index(last_reader_[Index(old)]), o = Index(writer_[buffer]);
+    return last_reads_[Index(old)] == 1 && Whole(program_.calls[call].inputs[i]) && MayShare(call, i, o);
   }
 
   // The buffer becomes the state's memory. Reads of the old value keep their own buffer entry: the same memory, earlier.
@@ -271,15 +274,19 @@ class ProgramBuilder {
         if (out == ir::kNone) continue;
         const size_t to = root(BufferOf(out));
         if (program_.buffers[to].space != Space::kBlock || !Whole(out) || first_write_[to] != static_cast<int32_t>(c)) continue;
-        for (size_t i = 0; i < call.inputs.size(); ++i) {
+        const bool listed = !in_place_[c].empty();
+        if (listed && in_place_[c][o] == kNever) continue;
+        const size_t first = listed ? Index(in_place_[c][o]) : 0, end = listed ? first + 1 : call.inputs.size();
+        for (size_t i = first; i < end; ++i) {
           if (call.inputs[i] == ir::kNone || !MayShare(c, i, o)) continue;
           const size_t from = root(BufferOf(call.inputs[i]));
           const bool dies = last_read_[from] == static_cast<int32_t>(c) && !is_output_[from];
           if (program_.buffers[from].space != Space::kBlock || !dies || from == to || !Whole(call.inputs[i])) continue;
-          if (ReadsTwice(call, from, i, root)) continue;
-          // `to` continues in `from`'s memory.
+          if (listed ? last_reads_[from] != 1 : ReadsTwice(call, from, i, root)) continue;
+          // `to` continues in `from`'s memory; no other output of this call may take it, too.
           merged[to] = static_cast<int32_t>(from);
-          last_read_[from] = std::max(last_read_[from], last_read_[to]);
+          last_read_[from] = std::max(static_cast<int32_t>(c) + 1, last_read_[to]);
+          last_reads_[from] = last_reads_[to];
           if (is_output_[to]) is_output_[from] = true;
           break;
         }
@@ -325,8 +332,9 @@ class ProgramBuilder {
   plan::Program program_;
   std::deque<plan::Tensor> tensors_;                        // a deque: rules hold references to forms while tensors are added
   std::vector<Operand> tensor_of_;                          // value -> tensor
-  std::vector<std::vector<std::pair<int, int>>> in_place_;  // per call
-  std::vector<int32_t> last_read_, first_write_;            // per buffer
+  std::vector<std::vector<int32_t>> in_place_;              // per call: pairs that its lowering gave, by output
+  std::vector<int32_t> last_read_, first_write_;            // per buffer: calls
+  std::vector<int32_t> last_reader_, last_reads_, writer_;  // input and number of reads in the last call; output of the first
   std::vector<bool> is_output_;
   std::unordered_map<std::string, Operand> snapshots_;
   std::unordered_multimap<size_t, int32_t> constant_index_;

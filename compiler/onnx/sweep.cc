@@ -205,7 +205,7 @@ Status Importer::BuildNode(Scope& scope, const onnx::NodeProto& node, SourceNode
     source.attrs.Set("dtype", static_cast<int64_t>(Widened(static_cast<DType>(source.attrs.Int("dtype")))));
   }
   AMPC_TRY(CheckCanonical(source));
-  FillDefaults(op, source.attrs);
+  FillDefaults(*module_, op, source.attrs);
   std::vector<ir::TypeId> types;
   std::vector<const HostTensor*> constants;
   for (ValueId v : source.inputs) {

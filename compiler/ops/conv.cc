@@ -101,8 +101,14 @@ Result<Geometry> TransposeGeometry(const Attrs& attrs, const Dims& x, const Dims
       g.pads[i + n] = total - g.pads[i];
     }
   }
-  // output_padding lengthens the output at its end: the convolution that it inverts then reads that much less padding.
-  for (size_t i = 0; i < n; ++i) g.pads[i + n] -= extra[i];
+  // output_padding lengthens the output at its end. Up to a stride, the convolution that it inverts leaves that rim unread
+  // by itself; whole strides make it read less padding.
+  for (size_t i = 0; i < n; ++i) {
+    g.pads[i + n] -= extra[i] / g.strides[i] * g.strides[i];
+    if (g.pads[i + n] < 0) {
+      return Unsupported("E0102", "output_padding {} with stride {} is more than the padding that it can replace", extra[i], g.strides[i]);
+    }
+  }
   return g;
 }
 
@@ -169,21 +175,6 @@ std::string GeometryText(const Attrs& attrs, const std::vector<int64_t>& pads) {
                      List(attrs.Ints("dilations")), List(pads), attrs.Int("group", 1));
 }
 
-// Negative pads (from output_padding) become an explicit Pad that cuts.
-std::string CutText(std::string_view out, std::string_view in, size_t rank, std::vector<int64_t>& pads) {
-  std::vector<int64_t> cut(2 * rank, 0);
-  const size_t n = pads.size() / 2;
-  bool any = false;
-  for (size_t i = 0; i < pads.size(); ++i) {
-    if (pads[i] >= 0) continue;
-    cut[(i < n ? 0 : rank) + 2 + i % n] = pads[i];
-    pads[i] = 0;
-    any = true;
-  }
-  if (!any) return fmt::format("{} = Identity ({})\n", out, in);
-  return fmt::format("{0}_p = Constant <value_ints = [{1}]> ()\n{0} = Pad ({2}, {0}_p)\n", out, List(cut), in);
-}
-
 int Compute(const BodyContext& c) {
   return static_cast<int>(c.inputs[0]->dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32);
 }
@@ -193,9 +184,7 @@ std::string Narrow(const BodyContext& c, std::string_view v) {
 }
 
 Result<std::string> BodyConvEx(const BodyContext& c) {
-  std::vector<int64_t> pads = c.attrs.Ints("pads");
-  std::string t = Widen(c) + CutText("x", "a", c.inputs[0]->dims.size(), pads);
-  return t + fmt::format("y = Conv <{}> (x, b)\n", GeometryText(c.attrs, pads)) + Narrow(c, "y");
+  return Widen(c) + fmt::format("y = Conv <{}> (a, b)\n", GeometryText(c.attrs, c.attrs.Ints("pads"))) + Narrow(c, "y");
 }
 
 // ConvTranspose without pads gives the part of the padded input that the windows touch; Pad brings it to the input's place.
@@ -215,20 +204,19 @@ Result<std::string> BodyConvGradData(const BodyContext& c) {
 
 // dw = convolution of x with dy, batch and channels exchanged, strides and dilations exchanged; one per group, joined.
 Result<std::string> BodyConvGradWeights(const BodyContext& c) {
-  std::vector<int64_t> pads = c.attrs.Ints("pads");
-  const std::vector<int64_t> strides = c.attrs.Ints("strides"), dilations = c.attrs.Ints("dilations");
+  const std::vector<int64_t> pads = c.attrs.Ints("pads"), strides = c.attrs.Ints("strides"), dilations = c.attrs.Ints("dilations");
   const int64_t group = c.attrs.Int("group", 1);
   const Dims &x = c.inputs[0]->dims, &dw = c.outputs[0]->dims;
   const size_t n = strides.size(), rank = n + 2;
   std::vector<int64_t> swap(rank), crop_end(rank);
   for (size_t i = 0; i < rank; ++i) swap[i] = static_cast<int64_t>(i == 0 ? 1 : i == 1 ? 0 : i);
-  std::string t = Widen(c) + CutText("xa", "a", rank, pads);
+  std::string t = Widen(c);
   const int64_t cg = x[1] / group, mg = dw[0] / group;
   std::string parts;
   for (int64_t k = 0; k < group; ++k) {
     t += fmt::format(
         "xs{0} = Constant <value_ints = [{1}]> ()\nxe{0} = Constant <value_ints = [{2}]> ()\nys{0} = Constant <value_ints = [{3}]> ()\n"
-        "ye{0} = Constant <value_ints = [{4}]> ()\nax{0} = Constant <value_ints = [1]> ()\nxg{0} = Slice (xa, xs{0}, xe{0}, ax{0})\n"
+        "ye{0} = Constant <value_ints = [{4}]> ()\nax{0} = Constant <value_ints = [1]> ()\nxg{0} = Slice (a, xs{0}, xe{0}, ax{0})\n"
         "yg{0} = Slice (b, ys{0}, ye{0}, ax{0})\nxt{0} = Transpose <perm = [{5}]> (xg{0})\nyt{0} = Transpose <perm = [{5}]> (yg{0})\n"
         "cv{0} = Conv <strides = [{6}], dilations = [{7}], pads = [{8}]> (xt{0}, yt{0})\nct{0} = Transpose <perm = [{5}]> (cv{0})\n",
         k, k * cg, (k + 1) * cg, k * mg, (k + 1) * mg, List(swap), List(dilations), List(strides), List(pads));

@@ -3,7 +3,9 @@
 // through an InferenceContext that holds just this node; no ModelProto is built. Answers are memoised in the module.
 #include "compiler/ops/infer.h"
 
+#include <algorithm>
 #include <exception>
+#include <span>
 #include <unordered_map>
 
 #include <onnx/defs/schema.h>
@@ -22,22 +24,59 @@ struct Key {
   const OpDef* op;
   Attrs attrs;
   std::vector<ir::TypeId> inputs;
-  std::vector<HostTensor> constants;  // empty tensor for non-constant inputs
+  std::vector<HostTensor> constants;  // empty tensor for inputs whose value plays no part
   size_t num_outputs;
-  bool operator==(const Key&) const = default;
 };
+
+// The same without copies, to look up with.
+struct KeyView {
+  const OpDef* op;
+  const Attrs& attrs;
+  std::span<const ir::TypeId> inputs;
+  std::span<const HostTensor* const> constants;
+  size_t num_outputs;
+};
+
+// A constant that takes part in the key, else the empty tensor.
+const HostTensor& KeyConstant(const HostTensor* c) {
+  static const HostTensor absent;
+  return c != nullptr && c->elements() <= kMaxConstant ? *c : absent;
+}
 
 size_t Mix(size_t h, size_t v) { return (h ^ v) * 0x9E3779B97F4A7C15ull + (h >> 29); }
 
+size_t HashOf(const HostTensor& c) {
+  return std::hash<std::string_view>{}({reinterpret_cast<const char*>(c.data.data()), c.data.size()});
+}
+
 struct KeyHash {
+  using is_transparent = void;
   size_t operator()(const Key& k) const {
     size_t h = Mix(std::hash<const void*>{}(k.op), k.attrs.Hash());
     for (ir::TypeId t : k.inputs) h = Mix(h, static_cast<size_t>(t));
-    for (const HostTensor& c : k.constants) {
-      h = Mix(h, std::hash<std::string_view>{}({reinterpret_cast<const char*>(c.data.data()), c.data.size()}));
-    }
+    for (const HostTensor& c : k.constants) h = Mix(h, HashOf(c));
     return Mix(h, k.num_outputs);
   }
+  size_t operator()(const KeyView& k) const {
+    size_t h = Mix(std::hash<const void*>{}(k.op), k.attrs.Hash());
+    for (ir::TypeId t : k.inputs) h = Mix(h, static_cast<size_t>(t));
+    for (const HostTensor* c : k.constants) h = Mix(h, HashOf(KeyConstant(c)));
+    return Mix(h, k.num_outputs);
+  }
+};
+
+struct KeyEqual {
+  using is_transparent = void;
+  bool operator()(const Key& a, const Key& b) const {
+    return a.op == b.op && a.num_outputs == b.num_outputs && a.inputs == b.inputs && a.attrs == b.attrs && a.constants == b.constants;
+  }
+  bool operator()(const KeyView& a, const Key& b) const {
+    return a.op == b.op && a.num_outputs == b.num_outputs && std::equal(a.inputs.begin(), a.inputs.end(), b.inputs.begin(), b.inputs.end()) &&
+           a.attrs == b.attrs &&
+           std::equal(a.constants.begin(), a.constants.end(), b.constants.begin(), b.constants.end(),
+                      [](const HostTensor* x, const HostTensor& y) { return KeyConstant(x) == y; });
+  }
+  bool operator()(const Key& a, const KeyView& b) const { return (*this)(b, a); }
 };
 
 }  // namespace
@@ -45,7 +84,8 @@ struct KeyHash {
 namespace ir {
 // Owned by the module; named in graph.h.
 struct InferenceCache {
-  std::unordered_map<Key, std::vector<TypeId>, KeyHash> types;
+  std::unordered_map<Key, std::vector<TypeId>, KeyHash, KeyEqual> types;
+  std::unordered_map<const OpDef*, std::vector<Attrs::Entry>> defaults;  // per op: attributes that have one
 };
 }  // namespace ir
 
@@ -124,6 +164,20 @@ std::string Describe(std::span<const ir::TensorType* const> inputs) {
   return text;
 }
 
+bool Takes(const onnx::OpSchema::FormalParameter& formal, const std::string& type) {
+  for (const auto* t : formal.GetTypes()) {
+    if (*t == type) return true;
+  }
+  return false;
+}
+
+// Some ops were given all float types only after the canonical opset (Celu: 28), without a change of meaning.
+bool NewestTakes(const onnx::OpSchema& schema, size_t input, const std::string& type) {
+  const auto* newest = onnx::OpSchemaRegistry::Instance()->GetSchema(schema.Name(), 1000, "");
+  return newest != nullptr && newest->inputs().size() == schema.inputs().size() &&
+         Takes(newest->inputs()[std::min(input, schema.inputs().size() - 1)], type);
+}
+
 Status CheckElementTypes(const onnx::OpSchema& schema, std::span<const ir::TensorType* const> inputs) {
   const auto& formals = schema.inputs();
   std::unordered_map<std::string, DType> bound;  // type variable -> dtype, for homogeneous formals
@@ -131,9 +185,7 @@ Status CheckElementTypes(const onnx::OpSchema& schema, std::span<const ir::Tenso
     if (inputs[i] == nullptr) continue;
     const auto& formal = formals[std::min(i, formals.size() - 1)];
     const std::string type = fmt::format("tensor({})", Name(inputs[i]->dtype));
-    bool allowed = false;
-    for (const auto* t : formal.GetTypes()) allowed = allowed || *t == type;
-    if (!allowed) {
+    if (!Takes(formal, type) && !NewestTakes(schema, i, type)) {
       return BadInput("E0109", "input {} ('{}') has element type {}, which {}-{} does not take", i, formal.GetName(),
                       Name(inputs[i]->dtype), schema.Name(), schema.SinceVersion());
     }
@@ -210,13 +262,10 @@ Result<std::vector<ir::TypeId>> InferTypes(ir::Module& module, const OpDef& op, 
   if (given < op.in.min || given > op.in.max) {
     return BadInput("E0106", "{} inputs given, {} to {} expected", given, op.in.min, op.in.max);
   }
-  Key key{&op, attrs, {inputs.begin(), inputs.end()}, std::vector<HostTensor>(inputs.size()), num_outputs};
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    // Float constants do not decide shapes, except scales and the like, which are small.
-    if (constants[i] != nullptr && constants[i]->elements() <= kMaxConstant) key.constants[i] = *constants[i];
-  }
   auto& cache = CacheOf(module).types;
-  if (auto it = cache.find(key); it != cache.end()) return it->second;
+  if (auto it = cache.find(KeyView{&op, attrs, inputs, constants, num_outputs}); it != cache.end()) return it->second;
+  Key key{&op, attrs, {inputs.begin(), inputs.end()}, {}, num_outputs};
+  for (const HostTensor* c : constants) key.constants.push_back(KeyConstant(c));
 
   std::vector<const ir::TensorType*> types;
   for (ir::TypeId t : inputs) types.push_back(t == ir::kNone ? nullptr : &module.types.Get(t));
@@ -261,13 +310,28 @@ Result<bool> Reinfer(ir::Graph& graph, ir::NodeId id) {
   return changed;
 }
 
-void FillDefaults(const OpDef& op, Attrs& attrs) {
-  if (!op.domain.empty()) return;
+namespace {
+
+std::vector<Attrs::Entry> DefaultsOf(const OpDef& op) {
+  std::vector<Attrs::Entry> defaults;
+  if (!op.domain.empty()) return defaults;
   const auto* schema = onnx::OpSchemaRegistry::Instance()->GetSchema(std::string(op.name), kCanonicalOpset, "");
-  if (schema == nullptr) return;
+  if (schema == nullptr) return defaults;
   for (const auto& [name, attribute] : schema->attributes()) {
-    if (attrs.Has(name) || attribute.default_value.name().empty()) continue;
-    if (auto value = AttrFromProto(attribute.default_value); value.ok()) attrs.Set(name, std::move(*value));
+    if (attribute.default_value.name().empty()) continue;
+    if (auto value = AttrFromProto(attribute.default_value); value.ok()) defaults.emplace_back(name, std::move(*value));
+  }
+  return defaults;
+}
+
+}  // namespace
+
+void FillDefaults(ir::Module& module, const OpDef& op, Attrs& attrs) {
+  auto& known = CacheOf(module).defaults;
+  auto it = known.find(&op);
+  if (it == known.end()) it = known.emplace(&op, DefaultsOf(op)).first;
+  for (const Attrs::Entry& entry : it->second) {
+    if (!attrs.Has(entry.first)) attrs.Set(entry.first, entry.second);
   }
 }
 

@@ -26,6 +26,6 @@ Result<bool> Reinfer(ir::Graph& graph, ir::NodeId node);
 
 /// Sets the attributes that ONNX's schema gives a default and that are missing. The importer, the text parser and the
 /// builder do it, so rules and kernels never repeat a default.
-void FillDefaults(const OpDef& op, Attrs& attrs);
+void FillDefaults(ir::Module& module, const OpDef& op, Attrs& attrs);
 
 }  // namespace ampc

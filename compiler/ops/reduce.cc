@@ -107,7 +107,7 @@ Status GradProd(GradContext& g) {
   AMPC_ASSIGN(const ir::ValueId dy, Kept(g, g.dy()));
   const DType acc = g.type(g.x(0)).dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
   const ir::ValueId nonzero = g.b.Map("where(x0 == 0, 1, x0)", {g.x(0)}, acc);
-  const ir::ValueId product = g.b.Op("ReduceProd", {nonzero, g.b.Ints(axes)}, {{"keepdims", int64_t{1}}});
+  const ir::ValueId product = g.b.Op("ReduceProd", {nonzero, g.b.Ints(axes)}, {{"keepdims", int64_t{1}}, {"noop_with_empty_axes", int64_t{1}}});
   const ir::ValueId zeros = g.b.ReduceSum(g.b.Map("x0 == 0", {g.x(0)}, acc), axes, true);
   g.Set(0, g.b.Map("x0 * where(x3 == 0, x2 / x1, where(x3 == 1 && x1 == 0, x2, 0))", {dy, g.x(0), product, zeros},
                    g.type(g.x(0)).dtype));

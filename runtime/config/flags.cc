@@ -183,7 +183,7 @@ constexpr FlagSpec kFlags[] = {
     {.name = "recipe", .tools = kC, .group = Group::kGeneral, .kind = kPath, .meta = "FILE.yaml", .help = "settings of ampc and amprun", .recipe = false},
     {.name = "model", .tools = kC, .group = Group::kGeneral, .kind = kPath, .meta = "FILE.onnx", .help = "the model, when it is not an argument"},
     {.name = "print-config", .tools = kC | kR, .group = Group::kGeneral, .kind = kSwitch, .help = "the effective settings", .recipe = false},
-    {.name = "quiet", .tools = kC | kR | kO, .group = Group::kGeneral, .kind = kSwitch, .help = "errors only", .recipe = false, .short_name = 'q'},
+    {.name = "quiet", .tools = kC | kR | kO, .group = Group::kGeneral, .kind = kSwitch, .help = "no notes, only errors and the closing line", .recipe = false, .short_name = 'q'},
     {.name = "verbose", .tools = kC | kR | kO, .group = Group::kGeneral, .kind = kSwitch, .help = "more", .recipe = false, .short_name = 'v'},
     {.name = "version", .tools = kC | kR | kO, .group = Group::kGeneral, .kind = kSwitch, .recipe = false},
     {.name = "help", .tools = kC | kR | kO, .group = Group::kGeneral, .kind = kSwitch, .recipe = false, .short_name = 'h'},

@@ -236,11 +236,12 @@ Table Convolutions() {
       {"ConvTranspose", {F({2, 3, 5}), F({3, 2, 3})}, {}, 1, ~0u, 9},
       {"ConvTranspose", {F({1, 2, 4}), F({2, 2, 3}), F({4})}, Window({2}, {2}, {1, 2}, 2), 1, ~0u, 3},
       {"ConvTranspose", {F({1, 2, 3, 4}), F({2, 3, 3, 2}), F({3})}, With(Window({2, 3}, {1, 1}, {1, 0, 0, 1}), "output_padding", Ints{1, 2}), 1, ~0u, 12},
+      {"ConvTranspose", {F({1, 2, 4}), F({2, 1, 3})}, With(Window({2}, {3}, {1, 2}), "output_padding", Ints{2}), 1, ~0u, 6},
       {"ConvTranspose", {F({1, 2, 3, 3}), F({2, 1, 3, 3})}, {{"strides", Ints{2, 2}}, {"output_shape", Ints{6, 5}}}, 1, ~0u, 18},
       {"ConvTranspose", {F({1, 2, 3, 3}), F({2, 1, 3, 3})}, {{"strides", Ints{2, 2}}, {"auto_pad", Str("SAME_UPPER")}}, 1, ~0u, 18},
       {"ConvTranspose", {F({1, 2, 3, 3}), F({2, 1, 3, 2})}, {{"strides", Ints{2, 2}}, {"auto_pad", Str("SAME_LOWER")}}, 1, ~0u, 18},
       {"ConvTranspose", {F({1, 2, 2, 3, 2}), F({2, 2, 2, 2, 3})}, Window({1, 2, 1}, {1, 1, 1}, {0, 1, 1, 0, 0, 1}), 1, ~0u, 24},
-      {"ai.ampc.ConvEx", {F({1, 2, 5, 6}).NoGrad(), F({3, 2, 3, 2}).NoGrad()}, With(Window({2, 1}, {1, 1}, {1, 0, -1, 1}), "dims", Ints{1, 3, 2, 6}), 1, ~0u, 12},
+      {"ai.ampc.ConvEx", {F({1, 2, 5, 6}).NoGrad(), F({3, 2, 3, 2}).NoGrad()}, With(Window({2, 1}, {1, 1}, {1, 0, 0, 1}), "dims", Ints{1, 3, 2, 6}), 1, ~0u, 12},
       {"ai.ampc.ConvGradData", {F({1, 4, 3, 5}).NoGrad(), F({4, 1, 3, 2}).NoGrad()}, With(Window({2, 1}, {1, 1}, {1, 0, 1, 1}, 2), "dims", Ints{1, 2, 6, 5}), 1, ~0u, 12},
       {"ai.ampc.ConvGradWeights", {F({2, 4, 6, 5}).NoGrad(), F({2, 4, 3, 5}).NoGrad()}, With(With(Window({2, 1}, {1, 1}, {1, 0, 1, 1}, 2), "dims", Ints{4, 2, 3, 2}), "to", kToAcc), 1, ~0u, 30},
   };

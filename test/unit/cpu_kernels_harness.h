@@ -21,6 +21,8 @@
 
 namespace ampc::kernel_test {
 
+constexpr DType kF32 = DType::kFloat32, kF16 = DType::kFloat16, kBF16 = DType::kBFloat16;
+constexpr DType kTypes[] = {kF32, kF16, kBF16};
 constexpr size_t kGuard = 64;
 
 /// Memory at a 64-byte boundary with guard bytes on both sides.
@@ -221,7 +223,7 @@ inline std::string Describe(const Case& c) {
 }
 
 /// The whole comparison; two threads, so that both ways of cutting the work are seen.
-inline void Check(const Implementation& impl, const Implementation& ref, Case c) {
+inline void CompareWithReference(const Implementation& impl, const Implementation& ref, Case c) {
   SCOPED_TRACE(Describe(c));
   FillValues(c);
   const PrepareOptions options{.threads = 2};
@@ -243,5 +245,37 @@ inline void Check(const Implementation& impl, const Implementation& ref, Case c)
     }
   }
 }
+
+/// Bits equal to the reference's in the call's own dtypes.
+inline void ExpectSameBits(const Implementation& impl, const Implementation& ref, Case c) {
+  SCOPED_TRACE(Describe(c));
+  FillValues(c);
+  const RunResult y = kernel_test::Run(impl, c, {.threads = 2}, std::byte{0xFF});
+  const RunResult e = kernel_test::Run(ref, c, {}, std::byte{0x33});
+  for (size_t j = 0; j < c.outputs.size(); ++j) EXPECT_TRUE(y.outputs[j] == e.outputs[j]) << "output " << j;
+  EXPECT_EQ(y.index_error, e.index_error);
+}
+
+/// The CPU table and the reference.
+class CpuKernels : public ::testing::Test {
+ protected:
+  CpuKernels() {
+    cpu_.Add(cpu::Implementations());
+    ref_.Add(ref::Implementations());
+  }
+  const Implementation* Cpu(std::string_view kernel) const {
+    const auto found = cpu_.Of(kernel);
+    return found.empty() ? nullptr : found.front();
+  }
+  const Implementation& Ref(std::string_view kernel) const { return *ref_.Of(kernel).front(); }
+  /// Against the first implementation of the kernel.
+  void Check(const Case& c) const {
+    const Implementation* impl = Cpu(c.kernel);
+    ASSERT_NE(impl, nullptr) << c.kernel;
+    CompareWithReference(*impl, Ref(c.kernel), c);
+  }
+
+  KernelRegistry cpu_, ref_;
+};
 
 }  // namespace ampc::kernel_test

@@ -24,6 +24,8 @@ TEST(FormatNumber, IsTheShortestTextThatReadsBackEqual) {
   EXPECT_EQ(Number(0.1f), "0.1");
   EXPECT_EQ(Number(0.1), "0.1");
   EXPECT_EQ(Number(65536), "65536");
+  EXPECT_EQ(Number(1073741824), "1073741824");
+  EXPECT_EQ(Number(-3), "-3");
   EXPECT_EQ(Number(-0.0), "-0");
   EXPECT_EQ(std::stod(Number(1.0 / 3)), 1.0 / 3);
   EXPECT_EQ(std::stof(Number(2.3025851f)), 2.3025851f);
