@@ -39,8 +39,9 @@ if(AMPC_WERROR)
   target_compile_options(ampc_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
 endif()
 if(AMPC_SANITIZE)
+  # -Wmaybe-uninitialized: false positives in GCC 12 once the sanitizers have rewritten the code.
   target_compile_options(ampc_flags INTERFACE
-    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -g1>)
+    $<$<COMPILE_LANGUAGE:CXX>:-Wno-maybe-uninitialized -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -g1>)
   target_link_options(ampc_flags INTERFACE -fsanitize=address,undefined)
 endif()
 

@@ -208,7 +208,7 @@ Result<std::string> BodyConvGradWeights(const BodyContext& c) {
   const int64_t group = c.attrs.Int("group", 1);
   const Dims &x = c.inputs[0]->dims, &dw = c.outputs[0]->dims;
   const size_t n = strides.size(), rank = n + 2;
-  std::vector<int64_t> swap(rank), crop_end(rank);
+  std::vector<int64_t> swap(rank);
   for (size_t i = 0; i < rank; ++i) swap[i] = static_cast<int64_t>(i == 0 ? 1 : i == 1 ? 0 : i);
   std::string t = Widen(c);
   const int64_t cg = x[1] / group, mg = dw[0] / group;

@@ -305,7 +305,9 @@ constexpr OpDef kOps[] = {
     Binary("Mul", 14, kWidestClass, "x0 * x1", "dy * x1", "dy * x0"),
     Binary("Div", 14, kWidestClass, "x0 / x1", "dy / x1", "-dy * (x0 / x1) / x1"),
     Binary("Pow", 15, kFp32OnCuda, "pow(x0, x1)", "where(x1 == 0, 0, dy * (x1 * pow(x0, x1 - 1)))", "where(x0 == 0 && x1 >= 0, 0, dy * (y * log(x0)))"),
-    {.name = "Mod", .since = 13, .in = 2, .cast = kWidestClass, .grad = NoGradient, .lower = LowerMod, .traits = {.any_layout = true}},
+    // floats are only for fmod = 1
+    {.name = "Mod", .since = 13, .in = 2, .cast = kWidestClass, .grad = GradElementwise, .lower = LowerMod,
+     .grad_expr = {"dy", "q = x0 / x1; y0 = -dy * where(q < 0, ceil(q), floor(q))"}, .traits = {.any_layout = true}},
     Variadic("Sum", 13, GradSum, LowerSum), Variadic("Mean", 13, GradMean, LowerMean),
     Variadic("Min", 13, GradExtreme, LowerMin), Variadic("Max", 13, GradExtreme, LowerMax),
     Unary("Neg", 13, kFollowClass, "-x0", "-dy"),

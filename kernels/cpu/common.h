@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What the CPU kernels share: loops over threads, blocks of low-precision data seen as floats, workspace
-// layout, and the usual reasons to decline.
+// What the CPU kernels share: loops over threads, blocks of low-precision data seen as floats,
+// workspace layout, and the usual reasons to decline.
 //
-// Determinism: work is cut into tasks whose number depends on shapes (or on PrepareOptions::threads, where
-// a comment says so), never on how many threads the OpenMP runtime happens to give. Every task writes its
-// own places; partial results are joined in task order.
+// Determinism: work is cut into tasks whose number depends on shapes (or on
+// PrepareOptions::threads, where a comment says so), never on how many threads the OpenMP runtime
+// happens to give. Every task writes its own places; partial results are joined in task order.
 
 #include <algorithm>
 #include <cstdint>
@@ -22,7 +22,8 @@ namespace ampc::cpu {
 /// Elements of a block that is widened on the stack: 8 KiB of floats, well inside the L1 cache.
 inline constexpr int64_t kBlock = 2048;
 
-/// Waking a second thread costs 2 to 30 us, the time that one core needs for this many bytes from memory.
+/// Waking a second thread costs 2 to 30 us, the time that one core needs for this many bytes from
+/// memory.
 inline constexpr int64_t kBytesPerThread = 256 * 1024;
 
 /// How many of `threads` are worth waking for work that moves (or costs as much as moving) `bytes`.

@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolutions on oneDNN: forward, backward to the data (also transposed convolution), backward to the weights.
+// Convolutions on oneDNN: forward, backward to the data (also transposed convolution), backward to
+// the weights.
 //
 // Layouts, as measured (64 channels, 3x3, 56x56, batch 16, fp32, two cores):
 //   channels-last  used as it is, 16 ms; weights in a private layout, refreshed each run (0.05 ms).
-//   row-major      oneDNN's plain loop takes 26 ms and 33 ms backward, its blocked one 16 ms and the reorders 1 ms.
-// Exception: a gradient to at most four channels fills a quarter of a register in the blocked and channels-last
-// kernels; the plain row-major loop is three to six times as fast.
+//   row-major      oneDNN's plain loop takes 26 ms and 33 ms backward, its blocked one 16 ms and
+//   the reorders 1 ms.
+// Exception: a gradient to at most four channels fills a quarter of a register in the blocked and
+// channels-last kernels; the plain row-major loop is three to six times as fast.
 //
-// fp16 has no oneDNN primitive: widened into the workspace, computed in fp32, rounded once. bf16 is native where
-// the processor has it, with one exception: with strides, oneDNN's bf16 weight gradient makes its threads spin on
-// barriers (0.1 to 0.4 s instead of 10 ms when they share a core), and fp32 is no slower even on one thread.
+// fp16 has no oneDNN primitive: widened into the workspace, computed in fp32, rounded once. bf16 is
+// native where the processor has it, with one exception: with strides, oneDNN's bf16 weight
+// gradient makes its threads spin on barriers (0.1 to 0.4 s instead of 10 ms when they share a
+// core), and fp32 is no slower even on one thread.
 //
-// Relu is a pass of our own, since oneDNN's relu turns NaN into 0; so is the bias of a transposed convolution.
+// Relu is a pass of our own, since oneDNN's relu turns NaN into 0; so is the bias of a transposed
+// convolution.
 
 #include <algorithm>
 
@@ -47,7 +51,8 @@ struct Problem {
   int64_t flops() const { return 2 * y.elements() * (w.elements() / w.dims[0]); }
   bool HasStrides() const {
     const bool strided = std::ranges::any_of(strides, [](int64_t s) { return s > 1; });
-    return strided && std::any_of(w.dims.begin() + 2, w.dims.end(), [](int64_t k) { return k > 1; });
+    return strided &&
+           std::any_of(w.dims.begin() + 2, w.dims.end(), [](int64_t k) { return k > 1; });
   }
 };
 
@@ -95,11 +100,14 @@ struct Types {
   bool bias;
 };
 
-Chosen Choose(const Problem& p, Direction direction, const Types& types, const dnnl::engine& engine) {
-  const bool few = direction == Direction::kBackwardData && p.x.dims[1] <= kFewChannels && p.group == 1;
+Chosen Choose(const Problem& p, Direction direction, const Types& types,
+              const dnnl::engine& engine) {
+  const bool few =
+      direction == Direction::kBackwardData && p.x.dims[1] <= kFewChannels && p.group == 1;
   const auto data = [&](const TensorDesc& t, memory::data_type type) {
     if (few) return memory::desc(t.dims, type, StridesOf(t.dims, Layout::kRowMajor));
-    if (p.x.layout == Layout::kChannelsLast) return memory::desc(t.dims, type, StridesOf(t.dims, p.x.layout));
+    if (p.x.layout == Layout::kChannelsLast)
+      return memory::desc(t.dims, type, StridesOf(t.dims, p.x.layout));
     return memory::desc(t.dims, type, Tag::any);
   };
   const bool is_forward = direction == Direction::kForward;
@@ -111,28 +119,31 @@ Chosen Choose(const Problem& p, Direction direction, const Types& types, const d
   attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   constexpr auto kAlgorithm = dnnl::algorithm::convolution_direct;
   using Forward = dnnl::convolution_forward;
-  const Forward::primitive_desc forward(engine, dnnl::prop_kind::forward_training, kAlgorithm, x, w, bias, y, p.strides,
-                                        p.dilations, p.pads_begin, p.pads_end, attr);
+  const Forward::primitive_desc forward(engine, dnnl::prop_kind::forward_training, kAlgorithm, x, w,
+                                        bias, y, p.strides, p.dilations, p.pads_begin, p.pads_end,
+                                        attr);
   switch (direction) {
-    case Direction::kForward: break;
+    case Direction::kForward:
+      break;
     case Direction::kBackwardData: {
       using Backward = dnnl::convolution_backward_data;
-      const Backward::primitive_desc pd(engine, kAlgorithm, data(p.x, types.out), w, y, p.strides, p.dilations,
-                                        p.pads_begin, p.pads_end, forward, attr);
-      return {Backward(pd), DNNL_ARG_DIFF_DST, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_SRC, pd.diff_dst_desc(),
-              pd.weights_desc(), pd.diff_src_desc(), pd.scratchpad_desc()};
+      const Backward::primitive_desc pd(engine, kAlgorithm, data(p.x, types.out), w, y, p.strides,
+                                        p.dilations, p.pads_begin, p.pads_end, forward, attr);
+      return {Backward(pd),       DNNL_ARG_DIFF_DST, DNNL_ARG_WEIGHTS,   DNNL_ARG_DIFF_SRC,
+              pd.diff_dst_desc(), pd.weights_desc(), pd.diff_src_desc(), pd.scratchpad_desc()};
     }
     case Direction::kBackwardWeights: {
       using Backward = dnnl::convolution_backward_weights;
       const memory::desc dw(p.WeightDims(), types.out, Tag::any);
-      const Backward::primitive_desc pd(engine, kAlgorithm, x, dw, y, p.strides, p.dilations, p.pads_begin, p.pads_end,
-                                        forward, attr);
-      return {Backward(pd), DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_WEIGHTS, pd.src_desc(), pd.diff_dst_desc(),
-              pd.diff_weights_desc(), pd.scratchpad_desc()};
+      const Backward::primitive_desc pd(engine, kAlgorithm, x, dw, y, p.strides, p.dilations,
+                                        p.pads_begin, p.pads_end, forward, attr);
+      return {Backward(pd),  DNNL_ARG_SRC,       DNNL_ARG_DIFF_DST,      DNNL_ARG_DIFF_WEIGHTS,
+              pd.src_desc(), pd.diff_dst_desc(), pd.diff_weights_desc(), pd.scratchpad_desc()};
     }
   }
-  return {Forward(forward), DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, forward.src_desc(), forward.weights_desc(),
-          forward.dst_desc(), forward.scratchpad_desc()};
+  return {
+      Forward(forward),   DNNL_ARG_SRC,           DNNL_ARG_WEIGHTS,   DNNL_ARG_DST,
+      forward.src_desc(), forward.weights_desc(), forward.dst_desc(), forward.scratchpad_desc()};
 }
 
 /// One tensor between the plan's form and the primitive's: type and layout.
@@ -145,8 +156,12 @@ struct Stage {
   OneDnnPrimitive reorder = {};
   int reorder_from = -1, reorder_to = -1;
 
-  void* Plain(void* data, void* workspace) const { return wide_at < 0 ? data : At<std::byte>(workspace, wide_at); }
-  void* Inner(void* plain, void* workspace) const { return inner_at < 0 ? plain : At<std::byte>(workspace, inner_at); }
+  void* Plain(void* data, void* workspace) const {
+    return wide_at < 0 ? data : At<std::byte>(workspace, wide_at);
+  }
+  void* Inner(void* plain, void* workspace) const {
+    return inner_at < 0 ? plain : At<std::byte>(workspace, inner_at);
+  }
   void Reorder(const void* from, const void* to, void* workspace) {
     reorder.SetData(reorder_from, from);
     reorder.SetData(reorder_to, to);
@@ -156,7 +171,8 @@ struct Stage {
 
 class Conv final : public PreparedKernel {
  public:
-  static PrepareResult Prepare(const CallSpec& call, const PrepareOptions& options, Direction direction) {
+  static PrepareResult Prepare(const CallSpec& call, const PrepareOptions& options,
+                               Direction direction) {
     auto kernel = std::unique_ptr<Conv>(new Conv(call, options, direction));
     kernel->Create();
     return std::unique_ptr<PreparedKernel>(std::move(kernel));
@@ -201,7 +217,8 @@ Conv::Conv(const CallSpec& call, const PrepareOptions& options, Direction direct
   // oneDNN adds up weight gradients per thread.
   if (direction == Direction::kBackwardWeights && options.deterministic) threads_ = 1;
   const bool slow = direction == Direction::kBackwardWeights && problem_.HasStrides();
-  const bool bf16 = a_.type == DType::kBFloat16 && b_.type == DType::kBFloat16 && HasNativeBf16() && !slow;
+  const bool bf16 =
+      a_.type == DType::kBFloat16 && b_.type == DType::kBFloat16 && HasNativeBf16() && !slow;
   compute_ = bf16 ? DType::kBFloat16 : DType::kFloat32;
 }
 
@@ -209,8 +226,10 @@ void Conv::Create() {
   const Problem& p = problem_;
   // The result leaves the primitive in fp32 when a bias or another rounding waits for it.
   const auto in = OneDnnType(compute_);
-  const auto out = OneDnnType(result_.type == compute_ && !bias_after_ ? compute_ : DType::kFloat32);
-  const bool forward = direction_ == Direction::kForward, to_weights = direction_ == Direction::kBackwardWeights;
+  const auto out =
+      OneDnnType(result_.type == compute_ && !bias_after_ ? compute_ : DType::kFloat32);
+  const bool forward = direction_ == Direction::kForward,
+             to_weights = direction_ == Direction::kBackwardWeights;
   const Types types = {in, out, forward && p.bias.present()};
   const ScopedThreads scope(threads_);
   const Chosen chosen = Choose(p, direction_, types, engine_);
@@ -224,7 +243,8 @@ void Conv::Create() {
   primitive_.BindScratch(chosen.scratch, plan_);
   if (!p.bias.present()) return;
   if (p.bias.dtype != DType::kFloat32) bias_at_ = plan_.Take(p.bias.elements() * 4);
-  if (types.bias) bias_slot_ = primitive_.Bind(DNNL_ARG_BIAS, {{p.y.dims[1]}, memory::data_type::f32, Tag::a});
+  if (types.bias)
+    bias_slot_ = primitive_.Bind(DNNL_ARG_BIAS, {{p.y.dims[1]}, memory::data_type::f32, Tag::a});
 }
 
 void Conv::PlanStage(Stage& s, const TensorDesc& t, const memory::desc& inner, bool is_result) {
@@ -260,7 +280,8 @@ void Conv::Bring(Stage& s, const void* data, void* workspace) {
   primitive_.SetData(s.slot, inner);
 }
 
-/// Bias of a transposed convolution, relu and the one rounding. `wide` is null when y holds the result already.
+/// Bias of a transposed convolution, relu and the one rounding. `wide` is null when y holds the
+/// result already.
 void Conv::Finish(const float* wide, const float* bias, void* y) const {
   if (wide == nullptr && !relu_) return;
   const TensorDesc& t = direction_ == Direction::kForward ? problem_.y : problem_.x;
@@ -329,7 +350,8 @@ void Conv::Run(std::span<const void* const> inputs, std::span<void* const> outpu
   primitive_.SetData(result_.slot, inner);
   primitive_.Execute(workspace);
   if (inner != plain) result_.Reorder(inner, plain, workspace);
-  Finish(result_.wide_at < 0 ? nullptr : static_cast<const float*>(plain), bias_after_ ? bias : nullptr, outputs[0]);
+  Finish(result_.wide_at < 0 ? nullptr : static_cast<const float*>(plain),
+         bias_after_ ? bias : nullptr, outputs[0]);
 }
 
 std::string DeclinesAny(const CallSpec& call) {
@@ -344,8 +366,12 @@ PrepareResult PrepareAny(const CallSpec& call, const PrepareOptions& options, Di
 }  // namespace
 
 std::string DeclinesConv(const CallSpec& call, const PrepareOptions&) { return DeclinesAny(call); }
-std::string DeclinesConvBackwardData(const CallSpec& call, const PrepareOptions&) { return DeclinesAny(call); }
-std::string DeclinesConvBackwardWeights(const CallSpec& call, const PrepareOptions&) { return DeclinesAny(call); }
+std::string DeclinesConvBackwardData(const CallSpec& call, const PrepareOptions&) {
+  return DeclinesAny(call);
+}
+std::string DeclinesConvBackwardWeights(const CallSpec& call, const PrepareOptions&) {
+  return DeclinesAny(call);
+}
 
 PrepareResult PrepareConv(const CallSpec& call, const PrepareOptions& options) {
   return PrepareAny(call, options, Direction::kForward);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The functions behind cpu.def. They see only calls that keep their contract: implementations.cc checks first.
+// The functions behind cpu.def. They see only calls that keep their contract: implementations.cc
+// checks first.
 
 #include "kernels/kernel.h"
 
@@ -8,8 +9,8 @@ namespace ampc::cpu {
 
 using PrepareResult = Result<std::unique_ptr<PreparedKernel>>;
 
-#define CPU_KERNEL(kernel, name, Family)                                               \
-  std::string Declines##Family(const CallSpec& call, const PrepareOptions& options);   \
+#define CPU_KERNEL(kernel, name, Family)                                             \
+  std::string Declines##Family(const CallSpec& call, const PrepareOptions& options); \
   PrepareResult Prepare##Family(const CallSpec& call, const PrepareOptions& options);
 #include "kernels/cpu/cpu.def"
 #undef CPU_KERNEL

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// gather and gather_bwd along one axis: the data is [outer, length, inner], the result [outer, indices, inner].
+// gather and gather_bwd along one axis: the data is [outer, length, inner], the result [outer,
+// indices, inner].
 //
-// gather_bwd adds in index order. Threads divide the inner axis (or the outer one), never the indices, so every
-// sum is made by one thread in the order of the contract and the bits are the reference's.
+// gather_bwd adds in index order. Threads divide the inner axis (or the outer one), never the
+// indices, so every sum is made by one thread in the order of the contract and the bits are the
+// reference's.
 
 #include <algorithm>
 #include <cstring>
@@ -20,7 +22,8 @@ struct GatherShape {
 
   /// Index i made non-negative; one out of range is reported and taken as 0.
   int64_t Index(const void* data, int64_t i, const RunContext& context) const {
-    int64_t index = index_type == DType::kInt64 ? static_cast<const int64_t*>(data)[i] : static_cast<const int32_t*>(data)[i];
+    int64_t index = index_type == DType::kInt64 ? static_cast<const int64_t*>(data)[i]
+                                                : static_cast<const int32_t*>(data)[i];
     if (index < 0) index += length;
     if (index >= 0 && index < length) return index;
     ReportIndexError(context, i);
@@ -31,8 +34,8 @@ struct GatherShape {
 GatherShape ShapeOf(const CallSpec& call, const TensorDesc& data) {
   const size_t axis = static_cast<size_t>(call.params.Int("axis"));
   const std::span<const int64_t> dims(data.dims);
-  return {NumElements(dims.first(axis)), dims[axis],         NumElements(dims.subspan(axis + 1)), call.inputs[1].elements(),
-          call.inputs[1].dtype,          data.dtype};
+  return {NumElements(dims.first(axis)), dims[axis],           NumElements(dims.subspan(axis + 1)),
+          call.inputs[1].elements(),     call.inputs[1].dtype, data.dtype};
 }
 
 class Gather final : public PreparedKernel {
@@ -41,12 +44,14 @@ class Gather final : public PreparedKernel {
       : p_(ShapeOf(call, call.inputs[0])),
         row_(p_.inner * SizeOf(p_.type)),
         threads_(ThreadsFor(threads, p_.outer * p_.indices * (row_ + 16))) {}
-  void Run(std::span<const void* const> inputs, std::span<void* const> outputs, void*, const RunContext& context) noexcept override {
+  void Run(std::span<const void* const> inputs, std::span<void* const> outputs, void*,
+           const RunContext& context) noexcept override {
     if (row_ == 0) return;
     ParallelRanges(threads_, p_.outer * p_.indices, 64, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const int64_t index = p_.Index(inputs[1], i % p_.indices, context);
-        std::memcpy(Offset(outputs[0], i * row_), Offset(inputs[0], (i / p_.indices * p_.length + index) * row_),
+        std::memcpy(Offset(outputs[0], i * row_),
+                    Offset(inputs[0], (i / p_.indices * p_.length + index) * row_),
                     static_cast<size_t>(row_));
       }
     });
@@ -72,16 +77,19 @@ class GatherBackward final : public PreparedKernel {
   void Run(std::span<const void* const> inputs, std::span<void* const> outputs, void* workspace,
            const RunContext& context) noexcept override {
     float* acc = acc_ < 0 ? static_cast<float*>(outputs[0]) : At<float>(workspace, acc_);
-    ParallelRanges(ThreadsFor(all_threads_, size_ * 4), size_, 4096, [&](int64_t begin, int64_t end) {
-      std::memset(acc + begin, 0, static_cast<size_t>(end - begin) * 4);
-    });
+    ParallelRanges(ThreadsFor(all_threads_, size_ * 4), size_, 4096,
+                   [&](int64_t begin, int64_t end) {
+                     std::memset(acc + begin, 0, static_cast<size_t>(end - begin) * 4);
+                   });
     if (p_.outer >= threads_) {
       ParallelRanges(threads_, p_.outer, 1, [&](int64_t begin, int64_t end) {
         for (int64_t o = begin; o < end; ++o) Add(inputs, o, 0, p_.inner, acc, context);
       });
     } else {
       for (int64_t o = 0; o < p_.outer; ++o) {
-        ParallelRanges(threads_, p_.inner, 16, [&](int64_t begin, int64_t end) { Add(inputs, o, begin, end, acc, context); });
+        ParallelRanges(threads_, p_.inner, 16, [&](int64_t begin, int64_t end) {
+          Add(inputs, o, begin, end, acc, context);
+        });
       }
     }
     if (acc_ >= 0) NarrowAll(all_threads_, p_.type, acc, outputs[0], size_);
@@ -89,7 +97,8 @@ class GatherBackward final : public PreparedKernel {
 
  private:
   /// Columns [begin, end) of the inner axis.
-  void Add(std::span<const void* const> inputs, int64_t o, int64_t begin, int64_t end, float* acc, const RunContext& context) const {
+  void Add(std::span<const void* const> inputs, int64_t o, int64_t begin, int64_t end, float* acc,
+           const RunContext& context) const {
     float buffer[kBlock];
     for (int64_t i = 0; i < p_.indices; ++i) {
       float* row = acc + (o * p_.length + p_.Index(inputs[1], i, context)) * p_.inner;
@@ -112,7 +121,9 @@ class GatherBackward final : public PreparedKernel {
 }  // namespace
 
 std::string DeclinesGather(const CallSpec&, const PrepareOptions&) { return {}; }
-std::string DeclinesGatherBackward(const CallSpec& call, const PrepareOptions&) { return DeclinesUnlessFloat(call, 1); }
+std::string DeclinesGatherBackward(const CallSpec& call, const PrepareOptions&) {
+  return DeclinesUnlessFloat(call, 1);
+}
 
 PrepareResult PrepareGather(const CallSpec& call, const PrepareOptions& options) {
   return std::unique_ptr<PreparedKernel>(std::make_unique<Gather>(call, options.threads));

@@ -17,7 +17,8 @@ std::string DeclinesChecked(const CallSpec& call, const PrepareOptions& options)
 }
 
 constexpr Implementation kImplementations[] = {
-#define CPU_KERNEL(kernel, name, Family) {#kernel, name, DeclinesChecked<Declines##Family>, Prepare##Family},
+#define CPU_KERNEL(kernel, name, Family) \
+  {#kernel, name, DeclinesChecked<Declines##Family>, Prepare##Family},
 #include "kernels/cpu/cpu.def"
 #undef CPU_KERNEL
 };

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // matmul on oneDNN.
 //
-// The call is brought to the form [g0, g1, .., M, N] = [g.., M, K] x [g.., K, N], where batch axes that all
-// operands walk alike are one group, and a batch that only `a` has is folded into M. Transposed operands are
-// strides. Products with a single column are turned into products with a single row, which oneDNN runs three
-// times as fast.
+// The call is brought to the form [g0, g1, .., M, N] = [g.., M, K] x [g.., K, N], where batch axes
+// that all operands walk alike are one group, and a batch that only `a` has is folded into M.
+// Transposed operands are strides. Products with a single column are turned into products with a
+// single row, which oneDNN runs three times as fast.
 //
-// fp16 has no oneDNN primitive, and neither have mixed operands: those are widened into the workspace, the
-// product is made in fp32 and rounded once. Relu is a pass of our own, since oneDNN's relu turns NaN into 0.
+// fp16 has no oneDNN primitive, and neither have mixed operands: those are widened into the
+// workspace, the product is made in fp32 and rounded once. Relu is a pass of our own, since
+// oneDNN's relu turns NaN into 0.
 
 #include <algorithm>
 
@@ -20,10 +21,11 @@ namespace {
 
 using dnnl::memory;
 
-/// Below this many multiply-adds a second thread costs more than it saves (measured: 64^3 in fp32 takes 6 us
-/// on one thread and 34 us on two that sleep between calls).
+/// Below this many multiply-adds a second thread costs more than it saves (measured: 64^3 in fp32
+/// takes 6 us on one thread and 34 us on two that sleep between calls).
 constexpr int64_t kFlopsForThreads = 4'000'000;
-/// Sums of fewer terms than this are never split between threads, so results do not depend on their number.
+/// Sums of fewer terms than this are never split between threads, so results do not depend on their
+/// number.
 constexpr int64_t kLongestUnsplitK = 1024;
 
 /// One batch axis of the product, or M or N: does an operand move along it?
@@ -68,7 +70,8 @@ Problem Analyse(const CallSpec& call) {
   for (size_t i = 0; i < batch; ++i) {
     if (y.dims[i] == 1) continue;
     const Group g{y.dims[i], moves(a, i), moves(b, i), p.bias && moves(call.inputs[2], i)};
-    if (!p.batch.empty() && p.batch.back().a == g.a && p.batch.back().b == g.b && p.batch.back().bias == g.bias) {
+    if (!p.batch.empty() && p.batch.back().a == g.a && p.batch.back().b == g.b &&
+        p.batch.back().bias == g.bias) {
       p.batch.back().length *= g.length;
     } else {
       p.batch.push_back(g);
@@ -84,9 +87,10 @@ Problem Analyse(const CallSpec& call) {
   return p;
 }
 
-/// dims and strides of [g.., rows, cols] for an operand that moves along the groups selected by `moves`.
-memory::desc Matrix(const Problem& p, bool Group::*moves, int64_t rows, int64_t cols, int64_t row_stride,
-                    int64_t col_stride, DType type) {
+/// dims and strides of [g.., rows, cols] for an operand that moves along the groups selected by
+/// `moves`.
+memory::desc Matrix(const Problem& p, bool Group::*moves, int64_t rows, int64_t cols,
+                    int64_t row_stride, int64_t col_stride, DType type) {
   const size_t groups = p.batch.size();
   memory::dims dims(groups + 2), strides(groups + 2);
   dims[groups] = rows;
@@ -145,7 +149,8 @@ class Matmul final : public PreparedKernel {
   BiasForm bias_form_ = BiasForm::kNone;
   DType bias_type_ = DType::kNone;
   int64_t bias_elements_ = 0, bias_wide_ = -1;
-  std::vector<int64_t> bias_strides_;  // over [groups.., M, N], for a bias that has to be spread out
+  std::vector<int64_t>
+      bias_strides_;  // over [groups.., M, N], for a bias that has to be spread out
   WorkspacePlan plan_;
   OneDnnPrimitive primitive_;
 };
@@ -179,7 +184,8 @@ Matmul::Matmul(const CallSpec& call, const PrepareOptions& options)
   const TensorDesc& bias = call.inputs[2];
   bias_type_ = bias.dtype;
   bias_elements_ = bias.elements();
-  const bool moves_in_batch = std::ranges::any_of(problem_.batch, [](const Group& g) { return g.bias; });
+  const bool moves_in_batch =
+      std::ranges::any_of(problem_.batch, [](const Group& g) { return g.bias; });
   const bool row = !problem_.bias_m && !moves_in_batch && (problem_.bias_n || problem_.n == 1);
   bias_form_ = row ? BiasForm::kRow : BiasForm::kFull;
   const bool spread = !row && bias_elements_ != y_elements_;
@@ -192,7 +198,8 @@ Matmul::Matmul(const CallSpec& call, const PrepareOptions& options)
     };
     take(problem_.bias_n, problem_.n, problem_.batch.size() + 1);
     take(problem_.bias_m, problem_.m, problem_.batch.size());
-    for (size_t i = problem_.batch.size(); i-- > 0;) take(problem_.batch[i].bias, problem_.batch[i].length, i);
+    for (size_t i = problem_.batch.size(); i-- > 0;)
+      take(problem_.batch[i].bias, problem_.batch[i].length, i);
   }
   if (spread || bias_type_ != DType::kFloat32 || beta_ != 1) {
     bias_wide_ = plan_.Take((spread ? y_elements_ : bias_elements_) * 4);
@@ -218,8 +225,10 @@ void Matmul::Create() {
   dnnl::primitive_attr attr;
   attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   dnnl::post_ops post;
-  if (alpha_ != 1) post.append_eltwise(dnnl::algorithm::eltwise_linear, static_cast<float>(alpha_), 0);
-  // A row of one number for a turned product is a scalar; both forms have all dims but the last equal to 1.
+  if (alpha_ != 1)
+    post.append_eltwise(dnnl::algorithm::eltwise_linear, static_cast<float>(alpha_), 0);
+  // A row of one number for a turned product is a scalar; both forms have all dims but the last
+  // equal to 1.
   memory::desc bias;
   bool native = false;
   if (bias_form_ == BiasForm::kRow) {
@@ -287,26 +296,27 @@ const void* Matmul::ReadyBias(const void* data, void* workspace) const {
 /// Relu and the one rounding, where the primitive has not done them.
 void Matmul::Finish(const float* wide, void* y) const {
   if (wide == nullptr && !relu_) return;
-  ParallelRanges(ThreadsFor(threads_, y_elements_ * 6), y_elements_, kBlock, [&](int64_t begin, int64_t end) {
-    if (wide == nullptr && y_type_ == DType::kFloat32) {
-      vec_.relu(static_cast<float*>(y) + begin, static_cast<float*>(y) + begin, end - begin);
-    } else if (wide == nullptr) {
-      vec_.relu_bf16(static_cast<uint16_t*>(y) + begin, end - begin);
-    } else if (!relu_) {
-      Narrow(y_type_, wide + begin, Offset(y, begin * 2), end - begin);
-    } else {
-      float block[kBlock];
-      for (int64_t i = begin; i < end; i += kBlock) {
-        const int64_t n = std::min(kBlock, end - i);
-        vec_.relu(wide + i, block, n);
-        Narrow(y_type_, block, Offset(y, i * 2), n);
-      }
-    }
-  });
+  ParallelRanges(
+      ThreadsFor(threads_, y_elements_ * 6), y_elements_, kBlock, [&](int64_t begin, int64_t end) {
+        if (wide == nullptr && y_type_ == DType::kFloat32) {
+          vec_.relu(static_cast<float*>(y) + begin, static_cast<float*>(y) + begin, end - begin);
+        } else if (wide == nullptr) {
+          vec_.relu_bf16(static_cast<uint16_t*>(y) + begin, end - begin);
+        } else if (!relu_) {
+          Narrow(y_type_, wide + begin, Offset(y, begin * 2), end - begin);
+        } else {
+          float block[kBlock];
+          for (int64_t i = begin; i < end; i += kBlock) {
+            const int64_t n = std::min(kBlock, end - i);
+            vec_.relu(wide + i, block, n);
+            Narrow(y_type_, block, Offset(y, i * 2), n);
+          }
+        }
+      });
 }
 
-void Matmul::Run(std::span<const void* const> inputs, std::span<void* const> outputs, void* workspace,
-                 const RunContext&) noexcept {
+void Matmul::Run(std::span<const void* const> inputs, std::span<void* const> outputs,
+                 void* workspace, const RunContext&) noexcept {
   float* wide = y_wide_ < 0 ? nullptr : At<float>(workspace, y_wide_);
   primitive_.SetData(a_.slot, Ready(a_, inputs[0], workspace));
   primitive_.SetData(b_.slot, Ready(b_, inputs[1], workspace));

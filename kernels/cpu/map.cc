@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// map: elementwise programs in float, in blocks of kExprBlock elements taken in the outputs' memory order.
+// map: elementwise programs in float, in blocks of kExprBlock elements taken in the outputs' memory
+// order.
 //
-// Per block, an input is one of: read in place (fp32, same dims and layout as the outputs), widened (the same in
-// fp16, bf16 or an integer), a constant block filled once per task (one element), or gathered from a walk over
-// its strides (broadcast or another layout). Plain casts skip the evaluator. Programs that compute in double or
-// int64 go to the reference: they work on scalars and indices.
+// Per block, an input is one of: read in place (fp32, same dims and layout as the outputs), widened
+// (the same in fp16, bf16 or an integer), a constant block filled once per task (one element), or
+// gathered from a walk over its strides (broadcast or another layout). Plain casts skip the
+// evaluator. Programs that compute in double or int64 go to the reference: they work on scalars and
+// indices.
 //
-// All of a block is read before its outputs are written, so an output may overwrite an input of the same form.
+// All of a block is read before its outputs are written, so an output may overwrite an input of the
+// same form.
 
 #include <algorithm>
 #include <vector>
@@ -43,12 +46,22 @@ void LoadBlock(DType t, const void* p, int64_t begin, int64_t n, float* out) {
 
 void GatherBlock(const MapInput& x, const void* p, int64_t begin, int64_t n, float* out) {
   alignas(64) std::byte raw[kExprBlock * 8];
-  const auto as = [&]<typename S>(S) { x.walk.Gather(static_cast<const S*>(p), begin, n, reinterpret_cast<S*>(raw)); };
+  const auto as = [&]<typename S>(S) {
+    x.walk.Gather(static_cast<const S*>(p), begin, n, reinterpret_cast<S*>(raw));
+  };
   switch (SizeOf(x.dtype)) {
-    case 1: as(uint8_t{}); break;
-    case 2: as(uint16_t{}); break;
-    case 4: as(uint32_t{}); break;
-    default: as(uint64_t{}); break;
+    case 1:
+      as(uint8_t{});
+      break;
+    case 2:
+      as(uint16_t{});
+      break;
+    case 4:
+      as(uint32_t{});
+      break;
+    default:
+      as(uint64_t{});
+      break;
   }
   LoadBlock(x.dtype, raw, 0, n, out);
 }
@@ -61,8 +74,8 @@ class MapKernel final : public PreparedKernel {
            const RunContext&) noexcept override;
 
  private:
-  void RunTask(std::span<const void* const> inputs, std::span<void* const> outputs, void* workspace, int64_t begin,
-               int64_t end) const;
+  void RunTask(std::span<const void* const> inputs, std::span<void* const> outputs, void* workspace,
+               int64_t begin, int64_t end) const;
   void RunCast(const void* x, void* y) const;
 
   ExprProgram program_;
@@ -83,18 +96,27 @@ int64_t ComputeCost(const ExprProgram& program) {
   for (const ExprInstr& instr : program.code) {
     switch (instr.op) {
       case ExprOp::kInput:
-      case ExprOp::kConst: break;
+      case ExprOp::kConst:
+        break;
       case ExprOp::kPow:
       case ExprOp::kMod:
-      case ExprOp::kFmod: cost += 200; break;
-      default: cost += instr.op >= ExprOp::kExp && instr.op <= ExprOp::kErf && instr.op != ExprOp::kSqrt ? 20 : 1;
+      case ExprOp::kFmod:
+        cost += 200;
+        break;
+      default:
+        cost += instr.op >= ExprOp::kExp && instr.op <= ExprOp::kErf && instr.op != ExprOp::kSqrt
+                    ? 20
+                    : 1;
     }
   }
   return cost;
 }
 
 MapKernel::MapKernel(ExprProgram program, const CallSpec& call, const PrepareOptions& options)
-    : program_(std::move(program)), vec_(Vec()), num_inputs_(call.inputs.size()), num_outputs_(call.outputs.size()) {
+    : program_(std::move(program)),
+      vec_(Vec()),
+      num_inputs_(call.inputs.size()),
+      num_outputs_(call.outputs.size()) {
   const TensorDesc& shape = *std::ranges::find_if(call.outputs, &TensorDesc::present);
   const std::vector<size_t> order = ref::StorageOrder(shape);
   const std::vector<int64_t> dims = ref::Permute(shape.dims, order);
@@ -133,8 +155,8 @@ MapKernel::MapKernel(ExprProgram program, const CallSpec& call, const PrepareOpt
   task_bytes_ = plan.total();
 }
 
-void MapKernel::RunTask(std::span<const void* const> inputs, std::span<void* const> outputs, void* workspace,
-                        int64_t begin, int64_t end) const {
+void MapKernel::RunTask(std::span<const void* const> inputs, std::span<void* const> outputs,
+                        void* workspace, int64_t begin, int64_t end) const {
   using Form = MapInput::Form;
   const float** x = At<const float*>(workspace, x_at_);
   float** y = At<float*>(workspace, y_at_);
@@ -167,7 +189,8 @@ void MapKernel::RunTask(std::span<const void* const> inputs, std::span<void* con
       x[input.index] = block;
     }
     for (const MapOutput& output : outputs_) {
-      if (output.dtype == DType::kFloat32) y[output.index] = static_cast<float*>(outputs[output.index]) + at;
+      if (output.dtype == DType::kFloat32)
+        y[output.index] = static_cast<float*>(outputs[output.index]) + at;
     }
     vec_.eval(program_, x, y, n, At<float>(workspace, registers_at_));
     for (const MapOutput& output : outputs_) {
@@ -187,7 +210,8 @@ void MapKernel::RunCast(const void* x, void* y) const {
   ParallelRanges(threads_, elements_, kBlock, [&](int64_t begin, int64_t end) {
     const int64_t n = end - begin;
     if (from == to) {
-      std::memcpy(Offset(y, begin * SizeOf(to)), Offset(x, begin * SizeOf(from)), static_cast<size_t>(n * SizeOf(to)));
+      std::memcpy(Offset(y, begin * SizeOf(to)), Offset(x, begin * SizeOf(from)),
+                  static_cast<size_t>(n * SizeOf(to)));
     } else if (from == DType::kFloat32) {
       Narrow(to, static_cast<const float*>(x) + begin, Offset(y, begin * 2), n);
     } else if (to == DType::kFloat32) {
@@ -203,10 +227,11 @@ void MapKernel::RunCast(const void* x, void* y) const {
   });
 }
 
-void MapKernel::Run(std::span<const void* const> inputs, std::span<void* const> outputs, void* workspace,
-                    const RunContext&) noexcept {
+void MapKernel::Run(std::span<const void* const> inputs, std::span<void* const> outputs,
+                    void* workspace, const RunContext&) noexcept {
   if (cast_) return RunCast(inputs[inputs_[0].index], outputs[outputs_[0].index]);
-  const int64_t blocks = CeilDiv(elements_, kExprBlock), tasks = std::min<int64_t>(threads_, blocks);
+  const int64_t blocks = CeilDiv(elements_, kExprBlock),
+                tasks = std::min<int64_t>(threads_, blocks);
   ParallelFor(threads_, tasks, [&](int64_t t) {
     const int64_t begin = blocks * t / tasks * kExprBlock;
     const int64_t end = std::min(elements_, blocks * (t + 1) / tasks * kExprBlock);
@@ -236,7 +261,8 @@ std::string DeclinesMap(const CallSpec& call, const PrepareOptions&) {
 
 PrepareResult PrepareMap(const CallSpec& call, const PrepareOptions& options) {
   AMPC_ASSIGN(ExprProgram program, ParseExpr(call.params.String("expr"), call.params));
-  return std::unique_ptr<PreparedKernel>(std::make_unique<MapKernel>(std::move(program), call, options));
+  return std::unique_ptr<PreparedKernel>(
+      std::make_unique<MapKernel>(std::move(program), call, options));
 }
 
 }  // namespace ampc::cpu

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // copy, scatter_copy, concat, fill: elements move, bits stay.
 //
-// A copy walks the dense tensor in memory order beside the strides of the view. Where both run along memory it is
-// memcpy; where the view runs along another axis (transposes, changes of layout) it goes through square tiles, so
-// that every cache line read or written is used whole; else element by element.
+// A copy walks the dense tensor in memory order beside the strides of the view. Where both run
+// along memory it is memcpy; where the view runs along another axis (transposes, changes of layout)
+// it goes through square tiles, so that every cache line read or written is used whole; else
+// element by element.
 
 #include <algorithm>
 #include <cstring>
@@ -24,10 +25,14 @@ constexpr int64_t kTile = 32;
 template <typename F>
 void VisitSize(int64_t size, F f) {
   switch (size) {
-    case 1: return f(uint8_t{});
-    case 2: return f(uint16_t{});
-    case 4: return f(uint32_t{});
-    default: return f(uint64_t{});
+    case 1:
+      return f(uint8_t{});
+    case 2:
+      return f(uint16_t{});
+    case 4:
+      return f(uint32_t{});
+    default:
+      return f(uint64_t{});
   }
 }
 
@@ -64,7 +69,8 @@ class StridedMove final : public PreparedKernel {
       : scatter_(scatter), size_(SizeOf(call.inputs[0].dtype)), offset_(call.params.Int("offset")) {
     const TensorDesc& dense = scatter ? call.inputs[0] : call.outputs[0];
     const std::vector<size_t> order = ref::StorageOrder(dense);
-    walk_ = Walk::Of(ref::Permute(dense.dims, order), ref::Permute(call.params.Ints("strides"), order));
+    walk_ =
+        Walk::Of(ref::Permute(dense.dims, order), ref::Permute(call.params.Ints("strides"), order));
     elements_ = dense.elements();
     out_elements_ = call.outputs[0].elements();
     all_threads_ = threads;
@@ -73,20 +79,26 @@ class StridedMove final : public PreparedKernel {
     // A scatter that covers its output needs no filling.
     fills_ = scatter && elements_ != out_elements_;
     dense_strides_.assign(walk_.dims.size(), 1);
-    for (size_t i = walk_.dims.size(); i-- > 1;) dense_strides_[i - 1] = dense_strides_[i] * walk_.dims[i];
+    for (size_t i = walk_.dims.size(); i-- > 1;)
+      dense_strides_[i - 1] = dense_strides_[i] * walk_.dims[i];
     for (size_t i = 0; i + 1 < walk_.dims.size(); ++i) {
-      if (walk_.strides[i] == 1 && walk_.dims[i] > 1 && walk_.strides.back() != 1) turned_ = static_cast<int>(i);
+      if (walk_.strides[i] == 1 && walk_.dims[i] > 1 && walk_.strides.back() != 1)
+        turned_ = static_cast<int>(i);
     }
   }
 
-  void Run(std::span<const void* const> inputs, std::span<void* const> outputs, void*, const RunContext&) noexcept override {
+  void Run(std::span<const void* const> inputs, std::span<void* const> outputs, void*,
+           const RunContext&) noexcept override {
     if (fills_) FillWith(all_threads_, outputs[0], out_elements_, size_, value_);
     if (elements_ == 0) return;
     VisitSize(size_, [&](auto tag) {
       using E = decltype(tag);
       // dense[..] and view[..], one of them written
-      E* dense = scatter_ ? const_cast<E*>(static_cast<const E*>(inputs[0])) : static_cast<E*>(outputs[0]);
-      E* view = (scatter_ ? static_cast<E*>(outputs[0]) : const_cast<E*>(static_cast<const E*>(inputs[0]))) + offset_;
+      E* dense =
+          scatter_ ? const_cast<E*>(static_cast<const E*>(inputs[0])) : static_cast<E*>(outputs[0]);
+      E* view = (scatter_ ? static_cast<E*>(outputs[0])
+                          : const_cast<E*>(static_cast<const E*>(inputs[0]))) +
+                offset_;
       if (walk_.dims.empty()) {
         Line(dense, view, 1, 1);
       } else if (turned_ >= 0) {
@@ -102,7 +114,8 @@ class StridedMove final : public PreparedKernel {
   template <typename E>
   void Line(E* dense, E* view, int64_t n, int64_t stride) const {
     if (stride == 1) {
-      std::memcpy(scatter_ ? view : dense, scatter_ ? dense : view, static_cast<size_t>(n) * sizeof(E));
+      std::memcpy(scatter_ ? view : dense, scatter_ ? dense : view,
+                  static_cast<size_t>(n) * sizeof(E));
     } else if (scatter_) {
       for (int64_t i = 0; i < n; ++i) view[i * stride] = dense[i];
     } else if (stride == 0) {
@@ -149,16 +162,19 @@ class StridedMove final : public PreparedKernel {
     return at;
   }
 
-  /// Tiles of the last axis (contiguous in the dense tensor) and the turned one (contiguous in the view).
+  /// Tiles of the last axis (contiguous in the dense tensor) and the turned one (contiguous in the
+  /// view).
   template <typename E>
   void RunTurned(E* dense, E* view) const {
     const size_t last = walk_.dims.size() - 1;
     const int64_t length = walk_.dims[last], turned = walk_.dims[static_cast<size_t>(turned_)];
-    const int64_t stride = walk_.strides[last], dense_stride = dense_strides_[static_cast<size_t>(turned_)];
+    const int64_t stride = walk_.strides[last],
+                  dense_stride = dense_strides_[static_cast<size_t>(turned_)];
     const int64_t planes = elements_ / (length * turned), tiles = CeilDiv(turned, kTile);
     ParallelRanges(threads_, planes * tiles, 1, [&](int64_t begin, int64_t end) {
       for (int64_t task = begin; task < end; ++task) {
-        const int64_t plane = task / tiles, first = task % tiles * kTile, rows = std::min(kTile, turned - first);
+        const int64_t plane = task / tiles, first = task % tiles * kTile,
+                      rows = std::min(kTile, turned - first);
         E* d = dense + DenseOffset(plane, last, turned_) + first * dense_stride;
         E* v = view + ViewOffset(plane, last, turned_) + first;
         for (int64_t at = 0; at < length; at += kTile) {
@@ -168,7 +184,8 @@ class StridedMove final : public PreparedKernel {
     });
   }
   template <typename E>
-  void Tile(E* dense, int64_t dense_stride, E* view, int64_t view_stride, int64_t rows, int64_t cols) const {
+  void Tile(E* dense, int64_t dense_stride, E* view, int64_t view_stride, int64_t rows,
+            int64_t cols) const {
     if (scatter_) {
       for (int64_t j = 0; j < cols; ++j) {
         for (int64_t i = 0; i < rows; ++i) view[j * view_stride + i] = dense[i * dense_stride + j];
@@ -204,13 +221,15 @@ class Concat final : public PreparedKernel {
       at += pieces_.back().bytes;
     }
   }
-  void Run(std::span<const void* const> inputs, std::span<void* const> outputs, void*, const RunContext&) noexcept override {
+  void Run(std::span<const void* const> inputs, std::span<void* const> outputs, void*,
+           const RunContext&) noexcept override {
     const int64_t count = static_cast<int64_t>(pieces_.size());
     ParallelRanges(threads_, outer_ * count, 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const Piece& p = pieces_[static_cast<size_t>(i % count)];
         if (p.bytes == 0) continue;
-        std::memcpy(Offset(outputs[0], i / count * row_ + p.at), Offset(inputs[static_cast<size_t>(i % count)], i / count * p.bytes),
+        std::memcpy(Offset(outputs[0], i / count * row_ + p.at),
+                    Offset(inputs[static_cast<size_t>(i % count)], i / count * p.bytes),
                     static_cast<size_t>(p.bytes));
       }
     });
@@ -232,7 +251,8 @@ class Fill final : public PreparedKernel {
         size_(SizeOf(call.outputs[0].dtype)),
         value_(ReadValue(call, call.outputs[0].dtype)),
         threads_(threads) {}
-  void Run(std::span<const void* const>, std::span<void* const> outputs, void*, const RunContext&) noexcept override {
+  void Run(std::span<const void* const>, std::span<void* const> outputs, void*,
+           const RunContext&) noexcept override {
     FillWith(threads_, outputs[0], elements_, size_, value_);
   }
 
@@ -250,10 +270,12 @@ std::string DeclinesConcat(const CallSpec&, const PrepareOptions&) { return {}; 
 std::string DeclinesFill(const CallSpec&, const PrepareOptions&) { return {}; }
 
 PrepareResult PrepareCopy(const CallSpec& call, const PrepareOptions& options) {
-  return std::unique_ptr<PreparedKernel>(std::make_unique<StridedMove>(call, false, options.threads));
+  return std::unique_ptr<PreparedKernel>(
+      std::make_unique<StridedMove>(call, false, options.threads));
 }
 PrepareResult PrepareScatterCopy(const CallSpec& call, const PrepareOptions& options) {
-  return std::unique_ptr<PreparedKernel>(std::make_unique<StridedMove>(call, true, options.threads));
+  return std::unique_ptr<PreparedKernel>(
+      std::make_unique<StridedMove>(call, true, options.threads));
 }
 PrepareResult PrepareConcat(const CallSpec& call, const PrepareOptions& options) {
   return std::unique_ptr<PreparedKernel>(std::make_unique<Concat>(call, options.threads));

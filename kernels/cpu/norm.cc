@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batch normalization: training, backward, inference. oneDNN's is fast for channels-last only, and its row-major
-// form takes 13 ms where memory needs 1.
+// Batch normalization: training, backward, inference. oneDNN's is fast for channels-last only, and
+// its row-major form takes 13 ms where memory needs 1.
 //
-// Two shapes of loop. Rows: row-major data, one channel's S values lie together for each n; a task is a channel.
-// Columns: channels-last and [N, C] data, a task is a chunk of rows whose number depends on the shape alone.
-// Statistics: two passes over each block in the cache, one over memory. The first finds the mean, rounded to fp32;
-// the second the sums of the deviations from it and of their squares, which also gives back what the rounding
-// took. Blocks are joined in double (Chan, Golub, LeVeque), in their order.
+// Two shapes of loop. Rows: row-major data, one channel's S values lie together for each n; a task
+// is a channel. Columns: channels-last and [N, C] data, a task is a chunk of rows whose number
+// depends on the shape alone. Statistics: two passes over each block in the cache, one over memory.
+// The first finds the mean, rounded to fp32; the second the sums of the deviations from it and of
+// their squares, which also gives back what the rounding took. Blocks are joined in double (Chan,
+// Golub, LeVeque), in their order.
 
 #include <algorithm>
 #include <cmath>
@@ -76,7 +77,9 @@ class BatchNorm : public PreparedKernel {
     tasks_at_ = plan_.Take(threads_ * task_floats_ * 4);
   }
 
-  float* Coefficient(void* workspace, int k) const { return At<float>(workspace, coefficients_) + k * p_.c; }
+  float* Coefficient(void* workspace, int k) const {
+    return At<float>(workspace, coefficients_) + k * p_.c;
+  }
 
   /// f(begin, end, scratch) over rows in chunks, one contiguous range of chunks per thread.
   template <typename F>
@@ -97,7 +100,8 @@ class BatchNorm : public PreparedKernel {
 
   /// y = (x - shift) * a + b per channel, with the coefficients 0, 1, 2.
   void Apply(DType x_type, const void* x, DType y_type, void* y, bool relu, void* workspace) const {
-    const float *shift = Coefficient(workspace, 0), *a = Coefficient(workspace, 1), *b = Coefficient(workspace, 2);
+    const float *shift = Coefficient(workspace, 0), *a = Coefficient(workspace, 1),
+                *b = Coefficient(workspace, 2);
     if (p_.columns) {
       return ForEachChunk(workspace, [&](int64_t, int64_t begin, int64_t end, float* scratch) {
         float* buffer = scratch + 3 * p_.c;
@@ -170,7 +174,8 @@ class Train final : public BatchNorm {
       const float mean = vec_.row_reduce[static_cast<int>(RowOp::kSum)](block, n) / count;
       float sum, square;
       vec_.moments_around(block, mean, n, &sum, &square);
-      m.Join(static_cast<double>(n), static_cast<double>(mean), static_cast<double>(sum), static_cast<double>(square));
+      m.Join(static_cast<double>(n), static_cast<double>(mean), static_cast<double>(sum),
+             static_cast<double>(square));
     });
     return m;
   }
@@ -188,15 +193,16 @@ class Train final : public BatchNorm {
       vec_.column_moments_around(rows, end - begin, p_.c, p_.c, mean, sum, square);
       for (int64_t c = 0; c < p_.c; ++c) {
         Moments m;
-        m.Join(static_cast<double>(end - begin), static_cast<double>(mean[c]), static_cast<double>(sum[c]),
-               static_cast<double>(square[c]));
+        m.Join(static_cast<double>(end - begin), static_cast<double>(mean[c]),
+               static_cast<double>(sum[c]), static_cast<double>(square[c]));
         means[chunk * p_.c + c] = m.mean;
         squares[chunk * p_.c + c] = m.m2;
       }
     });
   }
   Moments JoinColumn(void* workspace, int64_t c) const {
-    const double *means = At<double>(workspace, partial_a_), *squares = At<double>(workspace, partial_b_);
+    const double *means = At<double>(workspace, partial_a_),
+                 *squares = At<double>(workspace, partial_b_);
     Moments m;
     for (int64_t chunk = 0; chunk < p_.chunks(); ++chunk) {
       const int64_t rows = std::min(p_.chunk_rows(), p_.count() - chunk * p_.chunk_rows());
@@ -207,9 +213,12 @@ class Train final : public BatchNorm {
 
   /// The results of one channel and its coefficients.
   void Finish(const Channels& ch, int64_t c, const Moments& m) const {
-    const auto in = [&](size_t i) { return static_cast<double>(static_cast<const float*>(ch.inputs[i])[c]); };
+    const auto in = [&](size_t i) {
+      return static_cast<double>(static_cast<const float*>(ch.inputs[i])[c]);
+    };
     const auto out = [&](size_t j, double v) {
-      if (j < ch.outputs.size() && ch.outputs[j] != nullptr) static_cast<float*>(ch.outputs[j])[c] = static_cast<float>(v);
+      if (j < ch.outputs.size() && ch.outputs[j] != nullptr)
+        static_cast<float*>(ch.outputs[j])[c] = static_cast<float>(v);
     };
     const double var = m.m2 / m.count, inv_std = 1 / std::sqrt(var + epsilon_);
     const double batch_var = unbiased_ ? var * (m.count / (m.count - 1)) : var;
@@ -221,7 +230,8 @@ class Train final : public BatchNorm {
     ch.shift[c] = static_cast<float>(m.mean);
     ch.a[c] = static_cast<float>(in(1) * inv_std);
     // What the rounding of the mean took away comes back with the bias.
-    ch.b[c] = static_cast<float>(in(2) + (static_cast<double>(ch.shift[c]) - m.mean) * in(1) * inv_std);
+    ch.b[c] =
+        static_cast<float>(in(2) + (static_cast<double>(ch.shift[c]) - m.mean) * in(1) * inv_std);
     out(1, running(3, m.mean));
     out(2, running(4, batch_var));
     out(3, m.mean);
@@ -247,7 +257,8 @@ class Backward final : public BatchNorm {
     const auto* mean = static_cast<const float*>(inputs[3]);
     if (p_.columns) {
       ColumnSums(inputs[0], inputs[1], mean, workspace);
-      const double *sums = At<double>(workspace, partial_a_), *dots = At<double>(workspace, partial_b_);
+      const double *sums = At<double>(workspace, partial_a_),
+                   *dots = At<double>(workspace, partial_b_);
       for (int64_t c = 0; c < p_.c; ++c) {
         double sum = 0, dot = 0;
         for (int64_t chunk = 0; chunk < p_.chunks(); ++chunk) {
@@ -262,7 +273,8 @@ class Backward final : public BatchNorm {
         for (int64_t c = begin; c < end; ++c) {
           double sum = 0, dot = 0;
           ForEachRowBlock(p_, c, [&](int64_t at, int64_t n) {
-            const float *x = FloatBlock(x_type_, inputs[0], at, n, a), *dy = FloatBlock(dy_type_, inputs[1], at, n, b);
+            const float *x = FloatBlock(x_type_, inputs[0], at, n, a),
+                        *dy = FloatBlock(dy_type_, inputs[1], at, n, b);
             sum += static_cast<double>(vec_.row_reduce[static_cast<int>(RowOp::kSum)](dy, n));
             dot += static_cast<double>(vec_.dot_around(dy, x, mean[c], n));
           });
@@ -291,11 +303,14 @@ class Backward final : public BatchNorm {
   }
 
   /// `dot` is of dy with x - mean.
-  void Finish(std::span<const void* const> inputs, std::span<void* const> outputs, int64_t c, double sum, double dot,
-              void* workspace) const {
-    const auto in = [&](size_t i) { return static_cast<double>(static_cast<const float*>(inputs[i])[c]); };
+  void Finish(std::span<const void* const> inputs, std::span<void* const> outputs, int64_t c,
+              double sum, double dot, void* workspace) const {
+    const auto in = [&](size_t i) {
+      return static_cast<double>(static_cast<const float*>(inputs[i])[c]);
+    };
     const auto out = [&](size_t j, double v) {
-      if (j < outputs.size() && outputs[j] != nullptr) static_cast<float*>(outputs[j])[c] = static_cast<float>(v);
+      if (j < outputs.size() && outputs[j] != nullptr)
+        static_cast<float*>(outputs[j])[c] = static_cast<float>(v);
     };
     const double inv_std = in(4), factor = in(2) * inv_std, count = static_cast<double>(p_.count());
     Coefficient(workspace, 0)[c] = static_cast<float>(factor);
@@ -305,8 +320,10 @@ class Backward final : public BatchNorm {
     out(2, sum);
   }
 
-  void Gradient(std::span<const void* const> inputs, void* dx, const float* mean, void* workspace) const {
-    const float *a = Coefficient(workspace, 0), *b = Coefficient(workspace, 1), *c = Coefficient(workspace, 2);
+  void Gradient(std::span<const void* const> inputs, void* dx, const float* mean,
+                void* workspace) const {
+    const float *a = Coefficient(workspace, 0), *b = Coefficient(workspace, 1),
+                *c = Coefficient(workspace, 2);
     if (p_.columns) {
       return ForEachChunk(workspace, [&](int64_t, int64_t begin, int64_t end, float* scratch) {
         float *x_buffer = scratch + 3 * p_.c, *dy_buffer = x_buffer + p_.chunk_rows() * p_.c;
@@ -350,8 +367,8 @@ class Infer final : public BatchNorm {
     for (int64_t c = 0; c < p_.c; ++c) {
       const auto in = [&](size_t i) { return static_cast<const float*>(inputs[i])[c]; };
       Coefficient(workspace, 0)[c] = in(3);
-      Coefficient(workspace, 1)[c] =
-          static_cast<float>(static_cast<double>(in(1)) / std::sqrt(static_cast<double>(in(4)) + epsilon_));
+      Coefficient(workspace, 1)[c] = static_cast<float>(
+          static_cast<double>(in(1)) / std::sqrt(static_cast<double>(in(4)) + epsilon_));
       Coefficient(workspace, 2)[c] = in(2);
     }
     Apply(x_type_, inputs[0], y_type_, outputs[0], relu_, workspace);
@@ -363,7 +380,8 @@ class Infer final : public BatchNorm {
   bool relu_;
 };
 
-/// `data`: the operands with x's dims, inputs then outputs; all others hold one fp32 number per channel.
+/// `data`: the operands with x's dims, inputs then outputs; all others hold one fp32 number per
+/// channel.
 std::string DeclinesNorm(const CallSpec& call, size_t data_inputs) {
   if (std::string reason = DeclinesUnlessFloat(call); !reason.empty()) return reason;
   if (std::string reason = DeclinesEmpty(call); !reason.empty()) return reason;
@@ -384,14 +402,24 @@ PrepareResult Make(const CallSpec& call, const PrepareOptions& options) {
 
 }  // namespace
 
-std::string DeclinesNormTrain(const CallSpec& call, const PrepareOptions&) { return DeclinesNorm(call, 1); }
-std::string DeclinesNormBackward(const CallSpec& call, const PrepareOptions&) { return DeclinesNorm(call, 2); }
-std::string DeclinesNormInfer(const CallSpec& call, const PrepareOptions&) { return DeclinesNorm(call, 1); }
+std::string DeclinesNormTrain(const CallSpec& call, const PrepareOptions&) {
+  return DeclinesNorm(call, 1);
+}
+std::string DeclinesNormBackward(const CallSpec& call, const PrepareOptions&) {
+  return DeclinesNorm(call, 2);
+}
+std::string DeclinesNormInfer(const CallSpec& call, const PrepareOptions&) {
+  return DeclinesNorm(call, 1);
+}
 
-PrepareResult PrepareNormTrain(const CallSpec& call, const PrepareOptions& options) { return Make<Train>(call, options); }
+PrepareResult PrepareNormTrain(const CallSpec& call, const PrepareOptions& options) {
+  return Make<Train>(call, options);
+}
 PrepareResult PrepareNormBackward(const CallSpec& call, const PrepareOptions& options) {
   return Make<Backward>(call, options);
 }
-PrepareResult PrepareNormInfer(const CallSpec& call, const PrepareOptions& options) { return Make<Infer>(call, options); }
+PrepareResult PrepareNormInfer(const CallSpec& call, const PrepareOptions& options) {
+  return Make<Infer>(call, options);
+}
 
 }  // namespace ampc::cpu

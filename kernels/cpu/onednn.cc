@@ -9,8 +9,8 @@ namespace ampc::cpu {
 void OneDnnPrimitive::Execute(void* workspace) noexcept {
   if (scratch_ >= 0) SetData(scratch_, At<std::byte>(workspace, scratch_at_));
   const ScopedThreads scope(threads_);
-  const dnnl_status_t status = dnnl_primitive_execute(
-      primitive_.get(), stream_.get(), static_cast<int>(args_.size()), args_.data());
+  const dnnl_status_t status = dnnl_primitive_execute(primitive_.get(), stream_.get(),
+                                                      static_cast<int>(args_.size()), args_.data());
   if (status != dnnl_success) {
     std::fprintf(stderr, "internal error: oneDNN execution failed with status %d\n", status);
     std::abort();
@@ -25,7 +25,9 @@ dnnl::memory::data_type OneDnnType(DType t) {
                                  : D::undef;
 }
 
-bool IsOneDnnReference(const char* impl_info) { return std::string_view(impl_info).starts_with("ref"); }
+bool IsOneDnnReference(const char* impl_info) {
+  return std::string_view(impl_info).starts_with("ref");
+}
 
 bool HasNativeBf16() {
 #if defined(__x86_64__)

@@ -2,12 +2,14 @@
 #pragma once
 // A thin layer over oneDNN: one primitive with its arguments, made once and executed many times.
 //
-// dnnl.hpp is heavy and throws; only the files that include this header see it, and every exception ends in
-// CatchOneDnn. Arguments are memory objects without memory; Run sets their handles and executes through the
-// C interface, which builds no map. Scratch memory is the caller's (scratchpad mode user).
+// dnnl.hpp is heavy and throws; only the files that include this header see it, and every exception
+// ends in CatchOneDnn. Arguments are memory objects without memory; Run sets their handles and
+// executes through the C interface, which builds no map. Scratch memory is the caller's (scratchpad
+// mode user).
 //
-// A primitive is tied to the thread count under which it was made, so creation and execution both happen
-// under ScopedThreads with the same number; that is also what makes its results reproducible.
+// A primitive is tied to the thread count under which it was made, so creation and execution both
+// happen under ScopedThreads with the same number; that is also what makes its results
+// reproducible.
 
 #include <vector>
 
@@ -62,7 +64,8 @@ class OneDnnPrimitive {
   void SetData(int number, const void* data) noexcept {
     dnnl_memory_set_data_handle(args_[number].memory, const_cast<void*>(data));
   }
-  /// A failure here is a bug (everything was checked when the primitive was made): the process ends.
+  /// A failure here is a bug (everything was checked when the primitive was made): the process
+  /// ends.
   void Execute(void* workspace) noexcept;
 
  private:
@@ -78,10 +81,12 @@ class OneDnnPrimitive {
 
 dnnl::memory::data_type OneDnnType(DType t);
 
-/// The name of the chosen implementation starts with "ref": hundreds of times slower than it should be.
+/// The name of the chosen implementation starts with "ref": hundreds of times slower than it should
+/// be.
 bool IsOneDnnReference(const char* impl_info);
 
-/// True when the processor has bf16 dot products; without them oneDNN emulates bf16 slowly or refuses.
+/// True when the processor has bf16 dot products; without them oneDNN emulates bf16 slowly or
+/// refuses.
 bool HasNativeBf16();
 
 /// Turns oneDNN's exception into a Status.

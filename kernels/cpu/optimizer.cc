@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // unscale_check, clip_norm, sgd, adam over lists of fp32 (or low) tensors.
 //
-// All tensors of a call are one flat index space, cut into chunks of a fixed size that are dealt out to the
-// threads. Sums are kept per chunk, in double, and added in chunk order. Operations and their order are the
-// reference's, so results have its bits. Scalars are read before anything is written, as a one-element tensor
-// may lie where a scalar was.
+// All tensors of a call are one flat index space, cut into chunks of a fixed size that are dealt
+// out to the threads. Sums are kept per chunk, in double, and added in chunk order. Operations and
+// their order are the reference's, so results have its bits. Scalars are read before anything is
+// written, as a one-element tensor may lie where a scalar was.
 
 #include <algorithm>
 #include <cmath>
@@ -28,7 +28,8 @@ struct Chunk {
 std::vector<Chunk> CutIntoChunks(std::span<const int64_t> sizes) {
   std::vector<Chunk> chunks;
   for (size_t i = 0; i < sizes.size(); ++i) {
-    for (int64_t at = 0; at < sizes[i]; at += kChunk) chunks.push_back({i, at, std::min(sizes[i], at + kChunk)});
+    for (int64_t at = 0; at < sizes[i]; at += kChunk)
+      chunks.push_back({i, at, std::min(sizes[i], at + kChunk)});
   }
   return chunks;
 }
@@ -45,9 +46,10 @@ class MultiTensor : public PreparedKernel {
   /// f(chunk number, chunk)
   template <typename F>
   void ForEachChunk(F f) const {
-    ParallelRanges(threads_, static_cast<int64_t>(chunks_.size()), 1, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) f(i, chunks_[static_cast<size_t>(i)]);
-    });
+    ParallelRanges(threads_, static_cast<int64_t>(chunks_.size()), 1,
+                   [&](int64_t begin, int64_t end) {
+                     for (int64_t i = begin; i < end; ++i) f(i, chunks_[static_cast<size_t>(i)]);
+                   });
   }
   /// f(begin, n) over the blocks of a chunk.
   template <typename F>
@@ -86,7 +88,8 @@ class UnscaleCheck final : public MultiTensor {
   int64_t workspace_bytes() const override { return plan_.total(); }
   void Run(std::span<const void* const> inputs, std::span<void* const> outputs, void* workspace,
            const RunContext&) noexcept override {
-    const float inverse = has_scale_ ? static_cast<float>(1.0 / static_cast<double>(Scalar(inputs[0]))) : 1.0f;
+    const float inverse =
+        has_scale_ ? static_cast<float>(1.0 / static_cast<double>(Scalar(inputs[0]))) : 1.0f;
     double* squares = At<double>(workspace, squares_);
     uint8_t* flags = At<uint8_t>(workspace, flags_);
     ForEachChunk([&](int64_t i, const Chunk& c) {
@@ -124,7 +127,8 @@ class ClipNorm final : public MultiTensor {
       : MultiTensor(SizesOf(call.outputs), 8, threads),
         in_(TypesOf(std::span(call.inputs).subspan(2))),
         out_(TypesOf(call.outputs)) {}
-  void Run(std::span<const void* const> inputs, std::span<void* const> outputs, void*, const RunContext&) noexcept override {
+  void Run(std::span<const void* const> inputs, std::span<void* const> outputs, void*,
+           const RunContext&) noexcept override {
     const float ratio = Scalar(inputs[1]) / (Scalar(inputs[0]) + 1e-6f);
     const float factor = 1.0f < ratio ? 1.0f : ratio;  // a NaN ratio stays
     ForEachChunk([&](int64_t, const Chunk& c) {
@@ -141,8 +145,8 @@ class ClipNorm final : public MultiTensor {
   std::vector<DType> in_, out_;
 };
 
-/// The lists of an optimizer call: `lists` inputs of `count` tensors behind the scalars; output list k has the
-/// form of input list output_of[k].
+/// The lists of an optimizer call: `lists` inputs of `count` tensors behind the scalars; output
+/// list k has the form of input list output_of[k].
 struct Update {
   size_t scalars, count;
   std::vector<size_t> output_of;
@@ -158,13 +162,15 @@ struct Update {
     return inputs[scalars + list * count + tensor];
   }
   /// found_inf: output = input, bit for bit.
-  void CopyThrough(std::span<const void* const> inputs, std::span<void* const> outputs, const Chunk& c) const {
+  void CopyThrough(std::span<const void* const> inputs, std::span<void* const> outputs,
+                   const Chunk& c) const {
     for (size_t k = 0; k < output_of.size(); ++k) {
       const int64_t size = SizeOf(Type(output_of[k], c.tensor));
       const void* from = In(inputs, output_of[k], c.tensor);
       void* to = outputs[k * count + c.tensor];
       if (from != to) {
-        std::memcpy(Offset(to, c.begin * size), Offset(from, c.begin * size), static_cast<size_t>((c.end - c.begin) * size));
+        std::memcpy(Offset(to, c.begin * size), Offset(from, c.begin * size),
+                    static_cast<size_t>((c.end - c.begin) * size));
       }
     }
   }
@@ -173,16 +179,21 @@ struct Update {
 class Sgd final : public MultiTensor {
  public:
   Sgd(const CallSpec& call, int threads)
-      : MultiTensor(SizesOf(std::span(call.inputs).subspan(6, static_cast<size_t>(call.params.Int("count")))), 20, threads),
+      : MultiTensor(
+            SizesOf(
+                std::span(call.inputs).subspan(6, static_cast<size_t>(call.params.Int("count")))),
+            20, threads),
         update_(call, 6, {0, 2}),
         momentum_(call.outputs.size() > update_.count),
         nesterov_(call.params.Int("nesterov") != 0),
         maximize_(call.params.Int("maximize") != 0) {
     if (!momentum_) update_.output_of.pop_back();
   }
-  void Run(std::span<const void* const> inputs, std::span<void* const> outputs, void*, const RunContext&) noexcept override {
+  void Run(std::span<const void* const> inputs, std::span<void* const> outputs, void*,
+           const RunContext&) noexcept override {
     const bool skip = Flag(inputs[0]), first = Flag(inputs[5]);
-    const SgdScalars s = {Scalar(inputs[1]), Scalar(inputs[2]), 1.0f - Scalar(inputs[3]), Scalar(inputs[4])};
+    const SgdScalars s = {Scalar(inputs[1]), Scalar(inputs[2]), 1.0f - Scalar(inputs[3]),
+                          Scalar(inputs[4])};
     ForEachChunk([&](int64_t, const Chunk& c) {
       if (skip) return update_.CopyThrough(inputs, outputs, c);
       float w[kBlock], g[kBlock], v[kBlock], w_new[kBlock], v_new[kBlock];
@@ -196,10 +207,13 @@ class Sgd final : public MultiTensor {
           vec_.scale(gradient, -1.0f, g, n);
           gradient = g;
         }
-        const DType w_type = update_.Type(0, i), v_type = momentum_ ? update_.Type(2, i) : DType::kNone;
+        const DType w_type = update_.Type(0, i),
+                    v_type = momentum_ ? update_.Type(2, i) : DType::kNone;
         float* w_out = OutputBlock(w_type, outputs[i], at, w_new);
-        float* v_out = momentum_ ? OutputBlock(v_type, outputs[update_.count + i], at, v_new) : nullptr;
-        vec_.sgd(s, nesterov_, first, in(0, w), gradient, momentum_ ? in(2, v) : nullptr, w_out, v_out, n);
+        float* v_out =
+            momentum_ ? OutputBlock(v_type, outputs[update_.count + i], at, v_new) : nullptr;
+        vec_.sgd(s, nesterov_, first, in(0, w), gradient, momentum_ ? in(2, v) : nullptr, w_out,
+                 v_out, n);
         StoreBlock(w_type, w_out, outputs[i], at, n);
         if (momentum_) StoreBlock(v_type, v_out, outputs[update_.count + i], at, n);
       });
@@ -214,10 +228,14 @@ class Sgd final : public MultiTensor {
 class Adam final : public MultiTensor {
  public:
   Adam(const CallSpec& call, int threads)
-      : MultiTensor(SizesOf(std::span(call.inputs).subspan(10, static_cast<size_t>(call.params.Int("count")))), 28, threads),
+      : MultiTensor(
+            SizesOf(
+                std::span(call.inputs).subspan(10, static_cast<size_t>(call.params.Int("count")))),
+            28, threads),
         update_(call, 10, {0, 2, 3}),
         decoupled_(call.params.Int("decoupled") != 0) {}
-  void Run(std::span<const void* const> inputs, std::span<void* const> outputs, void*, const RunContext&) noexcept override {
+  void Run(std::span<const void* const> inputs, std::span<void* const> outputs, void*,
+           const RunContext&) noexcept override {
     const bool skip = Flag(inputs[0]);
     const auto scalar = [&](size_t i) { return Scalar(inputs[i]); };
     const float decay = scalar(9);
@@ -234,7 +252,8 @@ class Adam final : public MultiTensor {
       ForEachBlock(c, [&](int64_t at, int64_t n) {
         const float* in[4];
         for (size_t l = 0; l < 4; ++l) {
-          in[l] = FloatBlock(update_.Type(l, c.tensor), update_.In(inputs, l, c.tensor), at, n, buffers[l]);
+          in[l] = FloatBlock(update_.Type(l, c.tensor), update_.In(inputs, l, c.tensor), at, n,
+                             buffers[l]);
         }
         float* out[3];
         const auto type = [&](size_t k) { return update_.Type(update_.output_of[k], c.tensor); };
@@ -255,10 +274,12 @@ class Adam final : public MultiTensor {
 std::string DeclinesLists(const CallSpec& call, std::span<const int> flags, int flag_output) {
   for (int i = 0; i < static_cast<int>(call.inputs.size()); ++i) {
     const TensorDesc& t = call.inputs[static_cast<size_t>(i)];
-    if (std::ranges::find(flags, i) == flags.end() && t.present() && !IsFloatUpTo32(t.dtype)) return "a double operand";
+    if (std::ranges::find(flags, i) == flags.end() && t.present() && !IsFloatUpTo32(t.dtype))
+      return "a double operand";
   }
   for (int j = 0; j < static_cast<int>(call.outputs.size()); ++j) {
-    if (j != flag_output && !IsFloatUpTo32(call.outputs[static_cast<size_t>(j)].dtype)) return "a double operand";
+    if (j != flag_output && !IsFloatUpTo32(call.outputs[static_cast<size_t>(j)].dtype))
+      return "a double operand";
   }
   return {};
 }
@@ -273,7 +294,9 @@ PrepareResult Make(const CallSpec& call, const PrepareOptions& options) {
 std::string DeclinesUnscaleCheck(const CallSpec& call, const PrepareOptions&) {
   return DeclinesLists(call, {}, static_cast<int>(call.outputs.size()) - 2);
 }
-std::string DeclinesClipNorm(const CallSpec& call, const PrepareOptions&) { return DeclinesLists(call, {}, -1); }
+std::string DeclinesClipNorm(const CallSpec& call, const PrepareOptions&) {
+  return DeclinesLists(call, {}, -1);
+}
 std::string DeclinesSgd(const CallSpec& call, const PrepareOptions&) {
   constexpr int kFlags[] = {0, 5};
   return DeclinesLists(call, kFlags, -1);
@@ -286,8 +309,14 @@ std::string DeclinesAdam(const CallSpec& call, const PrepareOptions&) {
 PrepareResult PrepareUnscaleCheck(const CallSpec& call, const PrepareOptions& options) {
   return Make<UnscaleCheck>(call, options);
 }
-PrepareResult PrepareClipNorm(const CallSpec& call, const PrepareOptions& options) { return Make<ClipNorm>(call, options); }
-PrepareResult PrepareSgd(const CallSpec& call, const PrepareOptions& options) { return Make<Sgd>(call, options); }
-PrepareResult PrepareAdam(const CallSpec& call, const PrepareOptions& options) { return Make<Adam>(call, options); }
+PrepareResult PrepareClipNorm(const CallSpec& call, const PrepareOptions& options) {
+  return Make<ClipNorm>(call, options);
+}
+PrepareResult PrepareSgd(const CallSpec& call, const PrepareOptions& options) {
+  return Make<Sgd>(call, options);
+}
+PrepareResult PrepareAdam(const CallSpec& call, const PrepareOptions& options) {
+  return Make<Adam>(call, options);
+}
 
 }  // namespace ampc::cpu

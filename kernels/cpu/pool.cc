@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Max and average pooling over one to three axes, and their gradients.
 //
-// The lanes of a vector are the outputs of one row (row-major data: x strided by the window's stride) or the
-// channels (channels-last). Forward: a task is a plane, or an (n, output row). Backward: row-major planes are
-// summed by one task each, output by output; channels-last gathers each input position from the windows that
-// cover it. Either way one thread makes a sum, in an order that depends on shapes alone.
+// The lanes of a vector are the outputs of one row (row-major data: x strided by the window's
+// stride) or the channels (channels-last). Forward: a task is a plane, or an (n, output row).
+// Backward: row-major planes are summed by one task each, output by output; channels-last gathers
+// each input position from the windows that cover it. Either way one thread makes a sum, in an
+// order that depends on shapes alone.
 
 #include <algorithm>
 #include <array>
@@ -36,7 +37,9 @@ struct Pool {
     const int64_t end = room < 0 ? 0 : std::min(out[axis], room / stride[axis] + 1);
     return {std::min(first, end), end};
   }
-  int64_t At(size_t axis, int64_t o, int64_t k) const { return o * stride[axis] - pad[axis] + k * dilation[axis]; }
+  int64_t At(size_t axis, int64_t o, int64_t k) const {
+    return o * stride[axis] - pad[axis] + k * dilation[axis];
+  }
   bool IsInside(size_t axis, int64_t at) const { return at >= 0 && at < in[axis]; }
   /// Taps of output o that lie inside the input.
   int64_t Taps(size_t axis, int64_t o) const {
@@ -45,16 +48,26 @@ struct Pool {
     return taps;
   }
   float Share(int64_t o0, int64_t o1, int64_t o2) const {
-    const int64_t count = count_include_pad ? Volume(kernel) : Taps(0, o0) * Taps(1, o1) * Taps(2, o2);
+    const int64_t count =
+        count_include_pad ? Volume(kernel) : Taps(0, o0) * Taps(1, o1) * Taps(2, o2);
     return 1.0f / static_cast<float>(std::max<int64_t>(count, 1));
   }
 };
 
 Pool ReadPool(const CallSpec& call, const TensorDesc& x, const TensorDesc& y) {
   const size_t axes = x.dims.size() - 2, skip = 3 - axes;
-  Pool p{x.dims[0], x.dims[1], {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0},
-         x.layout == Layout::kChannelsLast, call.params.Int("count_include_pad") != 0,
-         call.inputs[0].dtype, call.outputs[0].dtype};
+  Pool p{x.dims[0],
+         x.dims[1],
+         {1, 1, 1},
+         {1, 1, 1},
+         {1, 1, 1},
+         {1, 1, 1},
+         {1, 1, 1},
+         {0, 0, 0},
+         x.layout == Layout::kChannelsLast,
+         call.params.Int("count_include_pad") != 0,
+         call.inputs[0].dtype,
+         call.outputs[0].dtype};
   const auto read = [&](const char* name, std::vector<int64_t> fallback, Axes3& to) {
     const std::vector<int64_t> v = call.params.Ints(name, std::move(fallback));
     for (size_t i = 0; i < axes; ++i) to[skip + i] = v[i];
@@ -70,7 +83,8 @@ Pool ReadPool(const CallSpec& call, const TensorDesc& x, const TensorDesc& y) {
   return p;
 }
 
-/// f(tap along axis 0, along axis 1, input position along 0, along 1) for the window rows of output (o0, o1).
+/// f(tap along axis 0, along axis 1, input position along 0, along 1) for the window rows of output
+/// (o0, o1).
 template <typename F>
 void ForEachWindowRow(const Pool& p, int64_t o0, int64_t o1, F f) {
   for (int64_t k0 = 0; k0 < p.kernel[0]; ++k0) {
@@ -89,11 +103,15 @@ class PoolKernel : public PreparedKernel {
 
  protected:
   PoolKernel(const Pool& p, int threads)
-      : p_(p), vec_(Vec()), threads_(ThreadsFor(threads, p.n * p.c * (Pool::Volume(p.in) + Pool::Volume(p.out)) * 4)) {}
+      : p_(p),
+        vec_(Vec()),
+        threads_(ThreadsFor(threads, p.n * p.c * (Pool::Volume(p.in) + Pool::Volume(p.out)) * 4)) {}
 
   int64_t in_size() const { return Pool::Volume(p_.in); }
   int64_t out_size() const { return Pool::Volume(p_.out); }
-  float* Scratch(void* workspace, int64_t task) const { return static_cast<float*>(workspace) + task * task_floats_; }
+  float* Scratch(void* workspace, int64_t task) const {
+    return static_cast<float*>(workspace) + task * task_floats_;
+  }
 
   /// f(item, scratch) over items, one contiguous range per thread.
   template <typename F>
@@ -115,10 +133,13 @@ class PoolKernel : public PreparedKernel {
 class Forward final : public PoolKernel {
  public:
   Forward(const Pool& p, bool max, int threads) : PoolKernel(p, threads), max_(max) {
-    // Row-major: a plane of x and a row of outputs with its positions. Channels-last: C values, theirs, and x's.
+    // Row-major: a plane of x and a row of outputs with its positions. Channels-last: C values,
+    // theirs, and x's.
     lanes_ = p.last ? p.c : p.out[2];
     row_floats_ = CeilDiv(lanes_, 16) * 16;
-    task_floats_ = 2 * row_floats_ + (p.last ? row_floats_ : IsLow(p.a) ? CeilDiv(in_size(), 16) * 16 : 0);
+    task_floats_ = 2 * row_floats_ + (p.last       ? row_floats_
+                                      : IsLow(p.a) ? CeilDiv(in_size(), 16) * 16
+                                                   : 0);
   }
 
   void Run(std::span<const void* const> inputs, std::span<void* const> outputs, void* workspace,
@@ -149,9 +170,12 @@ class Forward final : public PoolKernel {
       const int64_t o0 = row / p_.out[1], o1 = row % p_.out[1];
       Start(best, where);
       ForEachWindowRow(p_, o0, o1, [&](int64_t i01) {
-        if (!max_ && p_.out[2] == 1 && p_.dilation[2] == 1) {  // one output: lanes along the window instead
-          const int64_t first = std::max<int64_t>(-p_.pad[2], 0), end = std::min(p_.in[2], p_.kernel[2] - p_.pad[2]);
-          best[0] += vec_.row_reduce[static_cast<int>(RowOp::kSum)](in + i01 * p_.in[2] + first, std::max(end - first, int64_t{0}));
+        if (!max_ && p_.out[2] == 1 &&
+            p_.dilation[2] == 1) {  // one output: lanes along the window instead
+          const int64_t first = std::max<int64_t>(-p_.pad[2], 0),
+                        end = std::min(p_.in[2], p_.kernel[2] - p_.pad[2]);
+          best[0] += vec_.row_reduce[static_cast<int>(RowOp::kSum)](
+              in + i01 * p_.in[2] + first, std::max(end - first, int64_t{0}));
           return;
         }
         for (int64_t k = 0; k < p_.kernel[2]; ++k) {
@@ -159,8 +183,9 @@ class Forward final : public PoolKernel {
           if (first == end) continue;
           const int64_t at = i01 * p_.in[2] + p_.At(2, first, k);
           if (max_) {
-            vec_.max_update(in + at, p_.stride[2], static_cast<int32_t>(at), static_cast<int32_t>(p_.stride[2]),
-                            best + first, where + first, end - first);
+            vec_.max_update(in + at, p_.stride[2], static_cast<int32_t>(at),
+                            static_cast<int32_t>(p_.stride[2]), best + first, where + first,
+                            end - first);
           } else {
             vec_.add_strided(in + at, p_.stride[2], best + first, end - first);
           }
@@ -179,7 +204,8 @@ class Forward final : public PoolKernel {
     float* best = scratch;
     auto* where = reinterpret_cast<int32_t*>(scratch + row_floats_);
     float* buffer = scratch + 2 * row_floats_;
-    const int64_t n = row / (p_.out[0] * p_.out[1]), o0 = row / p_.out[1] % p_.out[0], o1 = row % p_.out[1];
+    const int64_t n = row / (p_.out[0] * p_.out[1]), o0 = row / p_.out[1] % p_.out[0],
+                  o1 = row % p_.out[1];
     for (int64_t o2 = 0; o2 < p_.out[2]; ++o2) {
       Start(best, where);
       ForEachWindowRow(p_, o0, o1, [&](int64_t i01) {
@@ -210,7 +236,8 @@ class Backward final : public PoolKernel {
  public:
   Backward(const Pool& p, bool max, int threads) : PoolKernel(p, threads), max_(max) {
     // Row-major: planes of dx and dy. Channels-last: C sums and a widened row of dy.
-    task_floats_ = p.last ? 2 * CeilDiv(p.c, 16) * 16 : (CeilDiv(in_size(), 16) + CeilDiv(out_size(), 16)) * 16;
+    task_floats_ = p.last ? 2 * CeilDiv(p.c, 16) * 16
+                          : (CeilDiv(in_size(), 16) + CeilDiv(out_size(), 16)) * 16;
   }
 
   void Run(std::span<const void* const> inputs, std::span<void* const> outputs, void* workspace,
@@ -230,7 +257,8 @@ class Backward final : public PoolKernel {
  private:
   void Plane(const void* dy, const int32_t* index, void* dx, int64_t plane, float* scratch) const {
     float* acc = OutputBlock(p_.y, dx, plane * in_size(), scratch);
-    const float* d = FloatBlock(p_.a, dy, plane * out_size(), out_size(), scratch + CeilDiv(in_size(), 16) * 16);
+    const float* d =
+        FloatBlock(p_.a, dy, plane * out_size(), out_size(), scratch + CeilDiv(in_size(), 16) * 16);
     std::fill_n(acc, in_size(), 0.0f);
     if (max_) {
       const int32_t* where = index + plane * out_size();
@@ -265,9 +293,11 @@ class Backward final : public PoolKernel {
     return (at + p_.pad[axis] - o * p_.stride[axis]) % p_.dilation[axis] == 0;
   }
 
-  void ChannelsLastRow(const void* dy, const int32_t* index, void* dx, int64_t row, float* scratch) const {
+  void ChannelsLastRow(const void* dy, const int32_t* index, void* dx, int64_t row,
+                       float* scratch) const {
     float *acc = scratch, *buffer = scratch + CeilDiv(p_.c, 16) * 16;
-    const int64_t n = row / (p_.in[0] * p_.in[1]), i0 = row / p_.in[1] % p_.in[0], i1 = row % p_.in[1];
+    const int64_t n = row / (p_.in[0] * p_.in[1]), i0 = row / p_.in[1] % p_.in[0],
+                  i1 = row % p_.in[1];
     const auto [first0, end0] = Covering(0, i0);
     const auto [first1, end1] = Covering(1, i1);
     for (int64_t i2 = 0; i2 < p_.in[2]; ++i2) {
@@ -280,7 +310,8 @@ class Backward final : public PoolKernel {
             const int64_t at = (((n * p_.out[0] + o0) * p_.out[1] + o1) * p_.out[2] + o2) * p_.c;
             const float* d = FloatBlock(p_.a, dy, at, p_.c, buffer);
             if (max_) {
-              vec_.add_where(d, index + at, static_cast<int32_t>((i0 * p_.in[1] + i1) * p_.in[2] + i2), acc, p_.c);
+              vec_.add_where(d, index + at,
+                             static_cast<int32_t>((i0 * p_.in[1] + i1) * p_.in[2] + i2), acc, p_.c);
             } else {
               vec_.add_scaled(d, p_.Share(o0, o1, o2), acc, p_.c);
             }
@@ -313,20 +344,20 @@ std::string DeclinesPoolAvgBackward(const CallSpec& call, const PrepareOptions& 
 }
 
 PrepareResult PreparePoolMax(const CallSpec& call, const PrepareOptions& options) {
-  return std::unique_ptr<PreparedKernel>(
-      std::make_unique<Forward>(ReadPool(call, call.inputs[0], call.outputs[0]), true, options.threads));
+  return std::unique_ptr<PreparedKernel>(std::make_unique<Forward>(
+      ReadPool(call, call.inputs[0], call.outputs[0]), true, options.threads));
 }
 PrepareResult PreparePoolAvg(const CallSpec& call, const PrepareOptions& options) {
-  return std::unique_ptr<PreparedKernel>(
-      std::make_unique<Forward>(ReadPool(call, call.inputs[0], call.outputs[0]), false, options.threads));
+  return std::unique_ptr<PreparedKernel>(std::make_unique<Forward>(
+      ReadPool(call, call.inputs[0], call.outputs[0]), false, options.threads));
 }
 PrepareResult PreparePoolMaxBackward(const CallSpec& call, const PrepareOptions& options) {
-  return std::unique_ptr<PreparedKernel>(
-      std::make_unique<Backward>(ReadPool(call, call.outputs[0], call.inputs[0]), true, options.threads));
+  return std::unique_ptr<PreparedKernel>(std::make_unique<Backward>(
+      ReadPool(call, call.outputs[0], call.inputs[0]), true, options.threads));
 }
 PrepareResult PreparePoolAvgBackward(const CallSpec& call, const PrepareOptions& options) {
-  return std::unique_ptr<PreparedKernel>(
-      std::make_unique<Backward>(ReadPool(call, call.outputs[0], call.inputs[0]), false, options.threads));
+  return std::unique_ptr<PreparedKernel>(std::make_unique<Backward>(
+      ReadPool(call, call.outputs[0], call.inputs[0]), false, options.threads));
 }
 
 }  // namespace ampc::cpu

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// dropout: sixteen Philox counters side by side (vec/dropout.inc); the bits and results are the reference's.
+// dropout: sixteen Philox counters side by side (vec/dropout.inc); the bits and results are the
+// reference's.
 
 #include <algorithm>
 
@@ -22,7 +23,8 @@ class Dropout final : public PreparedKernel {
         threads_(ThreadsFor(threads, elements_ * 24)),
         vec_(Vec()) {}
 
-  void Run(std::span<const void* const> inputs, std::span<void* const> outputs, void*, const RunContext&) noexcept override {
+  void Run(std::span<const void* const> inputs, std::span<void* const> outputs, void*,
+           const RunContext&) noexcept override {
     const auto* rng = static_cast<const int64_t*>(inputs[2]);
     const float ratio = LoadFloat(ratio_, inputs[1], 0), keep = 1.0f - ratio;
     const uint64_t threshold = DropoutThreshold(static_cast<double>(ratio));
@@ -56,8 +58,10 @@ std::string DeclinesDropout(const CallSpec& call, const PrepareOptions&) {
   for (const TensorDesc* t : {&call.inputs[0], &call.inputs[1], &call.outputs[0]}) {
     if (!IsFloatUpTo32(t->dtype)) return "a double operand";
   }
-  for (const TensorDesc& t : {call.inputs[0], call.outputs[0], call.outputs.size() > 1 ? call.outputs[1] : call.outputs[0]}) {
-    if (t.dims.size() > 2 && t.layout != Layout::kRowMajor) return "elements are numbered in row-major order";
+  for (const TensorDesc& t : {call.inputs[0], call.outputs[0],
+                              call.outputs.size() > 1 ? call.outputs[1] : call.outputs[0]}) {
+    if (t.dims.size() > 2 && t.layout != Layout::kRowMajor)
+      return "elements are numbered in row-major order";
   }
   return {};
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // reduce over any axes of fp32, fp16 and bf16 data.
 //
-// The axes are taken in memory order and merged into groups that alternate between kept and reduced. Each reduced
-// group is one pass [outer, reduced, inner] -> [outer, inner], the innermost group first: with inner == 1 rows
-// become numbers, else rows are added onto columns. Between passes data is fp32. A pass is cut into chunks of a
-// fixed size, whatever the number of threads; inside a chunk sums run in fp32 over short stretches, and chunks
-// are joined in double. oneDNN's reduction over leading axes is a reference loop, 30 times slower.
+// The axes are taken in memory order and merged into groups that alternate between kept and
+// reduced. Each reduced group is one pass [outer, reduced, inner] -> [outer, inner], the innermost
+// group first: with inner == 1 rows become numbers, else rows are added onto columns. Between
+// passes data is fp32. A pass is cut into chunks of a fixed size, whatever the number of threads;
+// inside a chunk sums run in fp32 over short stretches, and chunks are joined in double. oneDNN's
+// reduction over leading axes is a reference loop, 30 times slower.
 
 #include <algorithm>
 #include <cmath>
@@ -20,7 +21,8 @@ namespace {
 
 /// Elements of one chunk: a few microseconds of work.
 constexpr int64_t kChunk = 64 * 1024;
-/// Rows of one chunk of columns. At most 256: with eight rows added up first, a column's sum in fp32 grows by 32 steps.
+/// Rows of one chunk of columns. At most 256: with eight rows added up first, a column's sum in
+/// fp32 grows by 32 steps.
 constexpr int64_t kFewestRows = 32, kMostRows = 256;
 /// Columns that one task handles at a time: their sums stay in the L1 cache.
 constexpr int64_t kColumns = 1024;
@@ -34,7 +36,9 @@ struct Pass {
 
   /// Elements of the reduced axis in one chunk, and chunks.
   int64_t length() const {
-    return inner == 1 ? kChunk : std::clamp<int64_t>(kChunk / std::min(inner, kColumns), kFewestRows, kMostRows);
+    return inner == 1
+               ? kChunk
+               : std::clamp<int64_t>(kChunk / std::min(inner, kColumns), kFewestRows, kMostRows);
   }
   int64_t chunks() const { return CeilDiv(reduced, length()); }
   int64_t columns() const { return std::min(inner, kColumns); }
@@ -56,7 +60,8 @@ float Finish(const Pass& p, double v) {
   return static_cast<float>(p.square_root ? std::sqrt(v) : v);
 }
 
-double RowChunk(const Pass& p, const VecOps& vec, const void* x, int64_t row, int64_t begin, int64_t end) {
+double RowChunk(const Pass& p, const VecOps& vec, const void* x, int64_t row, int64_t begin,
+                int64_t end) {
   float buffer[kBlock];
   double total = 0;
   for (int64_t i = begin; i < end; i += kBlock) {
@@ -68,15 +73,16 @@ double RowChunk(const Pass& p, const VecOps& vec, const void* x, int64_t row, in
   return total;
 }
 
-void ColumnChunk(const Pass& p, const VecOps& vec, const void* x, int64_t outer, int64_t begin, int64_t end,
-                 int64_t column, int64_t cols, double* out) {
+void ColumnChunk(const Pass& p, const VecOps& vec, const void* x, int64_t outer, int64_t begin,
+                 int64_t end, int64_t column, int64_t cols, double* out) {
   alignas(64) float buffer[kColumns * 8];
   alignas(64) float acc[kColumns];
   const float start = p.op == RowOp::kMax ? -INFINITY : p.op == RowOp::kMin ? INFINITY : 0.0f;
   std::fill_n(acc, cols, start);
   const auto add = vec.column_reduce[static_cast<int>(p.op)];
   if (p.from == DType::kFloat32) {
-    add(static_cast<const float*>(x) + (outer * p.reduced + begin) * p.inner + column, end - begin, cols, p.inner, acc);
+    add(static_cast<const float*>(x) + (outer * p.reduced + begin) * p.inner + column, end - begin,
+        cols, p.inner, acc);
   } else {
     const int64_t step = kColumns * 8 / cols / 8 * 8;
     for (int64_t i = begin; i < end; i += step) {
@@ -84,7 +90,8 @@ void ColumnChunk(const Pass& p, const VecOps& vec, const void* x, int64_t outer,
       if (cols == p.inner) {
         Widen(p.from, Offset(x, at * 2), buffer, rows * cols);
       } else {
-        for (int64_t r = 0; r < rows; ++r) Widen(p.from, Offset(x, (at + r * p.inner) * 2), buffer + r * cols, cols);
+        for (int64_t r = 0; r < rows; ++r)
+          Widen(p.from, Offset(x, (at + r * p.inner) * 2), buffer + r * cols, cols);
       }
       add(buffer, rows, cols, cols, acc);
     }
@@ -92,30 +99,34 @@ void ColumnChunk(const Pass& p, const VecOps& vec, const void* x, int64_t outer,
   for (int64_t j = 0; j < cols; ++j) out[j] = static_cast<double>(acc[j]);
 }
 
-void RunPass(const Pass& p, const VecOps& vec, int threads, const void* x, void* y, double* partials) {
+void RunPass(const Pass& p, const VecOps& vec, int threads, const void* x, void* y,
+             double* partials) {
   const int64_t chunks = p.chunks(), columns = p.column_tasks();
   const int used = ThreadsFor(threads, p.outer * p.reduced * p.inner * SizeOf(p.from));
   // partials[outer][chunk][inner]
   ParallelRanges(used, p.outer * chunks * columns, 1, [&](int64_t first, int64_t last) {
     for (int64_t task = first; task < last; ++task) {
-      const int64_t column = task % columns * kColumns, chunk = task / columns % chunks, outer = task / columns / chunks;
+      const int64_t column = task % columns * kColumns, chunk = task / columns % chunks,
+                    outer = task / columns / chunks;
       const int64_t begin = chunk * p.length(), end = std::min(p.reduced, begin + p.length());
       double* out = partials + (outer * chunks + chunk) * p.inner + column;
       if (p.inner == 1) {
         *out = RowChunk(p, vec, x, outer, begin, end);
       } else {
-        ColumnChunk(p, vec, x, outer, begin, end, column, std::min(kColumns, p.inner - column), out);
+        ColumnChunk(p, vec, x, outer, begin, end, column, std::min(kColumns, p.inner - column),
+                    out);
       }
     }
   });
-  ParallelRanges(ThreadsFor(threads, p.partials() * 8), p.outer * p.inner, 64, [&](int64_t first, int64_t last) {
-    for (int64_t i = first; i < last; ++i) {
-      const double* from = partials + i / p.inner * chunks * p.inner + i % p.inner;
-      double total = from[0];
-      for (int64_t c = 1; c < chunks; ++c) total = Join(p, total, from[c * p.inner]);
-      StoreFloat(p.to, y, i, Finish(p, total));
-    }
-  });
+  ParallelRanges(ThreadsFor(threads, p.partials() * 8), p.outer * p.inner, 64,
+                 [&](int64_t first, int64_t last) {
+                   for (int64_t i = first; i < last; ++i) {
+                     const double* from = partials + i / p.inner * chunks * p.inner + i % p.inner;
+                     double total = from[0];
+                     for (int64_t c = 1; c < chunks; ++c) total = Join(p, total, from[c * p.inner]);
+                     StoreFloat(p.to, y, i, Finish(p, total));
+                   }
+                 });
 }
 
 /// The passes of a call, or the reason why there are none.
@@ -183,7 +194,8 @@ ReducePlan PlanReduce(const CallSpec& call) {
 
 class ReduceKernel final : public PreparedKernel {
  public:
-  ReduceKernel(std::vector<Pass> passes, int threads) : passes_(std::move(passes)), vec_(Vec()), threads_(threads) {
+  ReduceKernel(std::vector<Pass> passes, int threads)
+      : passes_(std::move(passes)), vec_(Vec()), threads_(threads) {
     int64_t partials = 0, between = 0;
     for (const Pass& p : passes_) {
       partials = std::max(partials, p.partials());

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // softmax, log_softmax and their backward forms over one axis of fp32, fp16 and bf16 data.
 //
-// The tensor is [outer, length, inner] around the axis. With inner == 1 a row is a unit of work; else a tile of
-// columns, whose maxima and sums stay in the L1 cache while the rows pass by. A row's sums are complete before
-// anything of it is written, so y may overwrite x and dx may overwrite dy. Long rows are summed in blocks that
-// are joined in double.
+// The tensor is [outer, length, inner] around the axis. With inner == 1 a row is a unit of work;
+// else a tile of columns, whose maxima and sums stay in the L1 cache while the rows pass by. A
+// row's sums are complete before anything of it is written, so y may overwrite x and dx may
+// overwrite dy. Long rows are summed in blocks that are joined in double.
 
 #include <algorithm>
 #include <cmath>
@@ -33,8 +33,12 @@ Rows RowsOf(const CallSpec& call) {
   const TensorDesc& x = call.inputs[0];
   const size_t axis = static_cast<size_t>(call.params.Int("axis"));
   const std::span<const int64_t> dims(x.dims);
-  return {NumElements(dims.first(axis)), dims[axis], NumElements(dims.subspan(axis + 1)), x.dtype,
-          call.inputs.size() > 1 ? call.inputs[1].dtype : DType::kNone, call.outputs[0].dtype};
+  return {NumElements(dims.first(axis)),
+          dims[axis],
+          NumElements(dims.subspan(axis + 1)),
+          x.dtype,
+          call.inputs.size() > 1 ? call.inputs[1].dtype : DType::kNone,
+          call.outputs[0].dtype};
 }
 
 /// f(begin of the block, its length) over a row, from its first element `first`.
@@ -73,7 +77,8 @@ void ForwardRow(const Rows& p, const VecOps& vec, bool log, int64_t row, const v
   });
 }
 
-void ForwardColumns(const Rows& p, const VecOps& vec, bool log, int64_t first, int64_t cols, const void* x, void* y) {
+void ForwardColumns(const Rows& p, const VecOps& vec, bool log, int64_t first, int64_t cols,
+                    const void* x, void* y) {
   float in[kColumns], out[kColumns], max[kColumns], sum[kColumns];
   std::fill_n(max, cols, -INFINITY);
   std::fill_n(sum, cols, 0.0f);
@@ -91,7 +96,8 @@ void ForwardColumns(const Rows& p, const VecOps& vec, bool log, int64_t first, i
   }
 }
 
-void BackwardRow(const Rows& p, const VecOps& vec, bool log, int64_t row, const void* y, const void* dy, void* dx) {
+void BackwardRow(const Rows& p, const VecOps& vec, bool log, int64_t row, const void* y,
+                 const void* dy, void* dx) {
   float a[kBlock], b[kBlock], out[kBlock];
   double sum = 0;
   ForEachBlock(row * p.length, p.length, [&](int64_t at, int64_t n) {
@@ -102,13 +108,14 @@ void BackwardRow(const Rows& p, const VecOps& vec, bool log, int64_t row, const 
   const auto finish = log ? vec.log_softmax_bwd : vec.softmax_bwd;
   ForEachBlock(row * p.length, p.length, [&](int64_t at, int64_t n) {
     float* block = OutputBlock(p.y, dx, at, out);
-    finish(FloatBlock(p.a, y, at, n, a), FloatBlock(p.b, dy, at, n, b), static_cast<float>(sum), block, n);
+    finish(FloatBlock(p.a, y, at, n, a), FloatBlock(p.b, dy, at, n, b), static_cast<float>(sum),
+           block, n);
     StoreBlock(p.y, block, dx, at, n);
   });
 }
 
-void BackwardColumns(const Rows& p, const VecOps& vec, bool log, int64_t first, int64_t cols, const void* y,
-                     const void* dy, void* dx) {
+void BackwardColumns(const Rows& p, const VecOps& vec, bool log, int64_t first, int64_t cols,
+                     const void* y, const void* dy, void* dx) {
   float a[kColumns], b[kColumns], out[kColumns], sum[kColumns];
   std::fill_n(sum, cols, 0.0f);
   const auto y_row = [&](int64_t k) { return FloatBlock(p.a, y, first + k * p.inner, cols, a); };
@@ -123,7 +130,8 @@ void BackwardColumns(const Rows& p, const VecOps& vec, bool log, int64_t first, 
   for (int64_t k = 0; k < p.length; ++k) {
     const int64_t at = first + k * p.inner;
     float* block = OutputBlock(p.y, dx, at, out);
-    (log ? vec.log_softmax_bwd_columns : vec.softmax_bwd_columns)(y_row(k), dy_row(k), sum, block, cols);
+    (log ? vec.log_softmax_bwd_columns : vec.softmax_bwd_columns)(y_row(k), dy_row(k), sum, block,
+                                                                  cols);
     StoreBlock(p.y, block, dx, at, cols);
   }
 }
@@ -131,9 +139,14 @@ void BackwardColumns(const Rows& p, const VecOps& vec, bool log, int64_t first, 
 class Softmax final : public PreparedKernel {
  public:
   Softmax(const Rows& rows, bool log, bool backward, int threads)
-      : rows_(rows), vec_(Vec()), log_(log), backward_(backward), threads_(ThreadsFor(threads, rows.elements() * kExpCost)) {}
+      : rows_(rows),
+        vec_(Vec()),
+        log_(log),
+        backward_(backward),
+        threads_(ThreadsFor(threads, rows.elements() * kExpCost)) {}
 
-  void Run(std::span<const void* const> inputs, std::span<void* const> outputs, void*, const RunContext&) noexcept override {
+  void Run(std::span<const void* const> inputs, std::span<void* const> outputs, void*,
+           const RunContext&) noexcept override {
     const Rows& p = rows_;
     const int64_t tiles = CeilDiv(p.inner, kColumns);
     ParallelRanges(threads_, p.tasks(), 1, [&](int64_t begin, int64_t end) {
@@ -168,16 +181,26 @@ std::string DeclinesRows(const CallSpec& call) {
   if (std::string reason = DeclinesUnlessFloat(call); !reason.empty()) return reason;
   return DeclinesEmpty(call);
 }
-PrepareResult PrepareRows(const CallSpec& call, const PrepareOptions& options, bool log, bool backward) {
-  return std::unique_ptr<PreparedKernel>(std::make_unique<Softmax>(RowsOf(call), log, backward, options.threads));
+PrepareResult PrepareRows(const CallSpec& call, const PrepareOptions& options, bool log,
+                          bool backward) {
+  return std::unique_ptr<PreparedKernel>(
+      std::make_unique<Softmax>(RowsOf(call), log, backward, options.threads));
 }
 
 }  // namespace
 
-std::string DeclinesSoftmax(const CallSpec& call, const PrepareOptions&) { return DeclinesRows(call); }
-std::string DeclinesLogSoftmax(const CallSpec& call, const PrepareOptions&) { return DeclinesRows(call); }
-std::string DeclinesSoftmaxBackward(const CallSpec& call, const PrepareOptions&) { return DeclinesRows(call); }
-std::string DeclinesLogSoftmaxBackward(const CallSpec& call, const PrepareOptions&) { return DeclinesRows(call); }
+std::string DeclinesSoftmax(const CallSpec& call, const PrepareOptions&) {
+  return DeclinesRows(call);
+}
+std::string DeclinesLogSoftmax(const CallSpec& call, const PrepareOptions&) {
+  return DeclinesRows(call);
+}
+std::string DeclinesSoftmaxBackward(const CallSpec& call, const PrepareOptions&) {
+  return DeclinesRows(call);
+}
+std::string DeclinesLogSoftmaxBackward(const CallSpec& call, const PrepareOptions&) {
+  return DeclinesRows(call);
+}
 
 PrepareResult PrepareSoftmax(const CallSpec& call, const PrepareOptions& options) {
   return PrepareRows(call, options, false, false);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// How elementwise programs and copies find the elements of a broadcast, transposed or sliced operand.
+// How elementwise programs and copies find the elements of a broadcast, transposed or sliced
+// operand.
 
 #include <algorithm>
 #include <cstdint>
@@ -9,8 +10,8 @@
 
 namespace ampc::cpu {
 
-/// Where the elements of an operand lie along the outputs' memory order: axes from the outermost to the innermost,
-/// merged where the operand walks them as one.
+/// Where the elements of an operand lie along the outputs' memory order: axes from the outermost to
+/// the innermost, merged where the operand walks them as one.
 struct Walk {
   std::vector<int64_t> dims, strides;
 

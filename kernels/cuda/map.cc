@@ -78,6 +78,7 @@ class MapKernel final : public PreparedKernel {
   static Result<MapKernel> Make(const CallSpec& call, const ExprProgram& program);
   void Run(std::span<const void* const> inputs, std::span<void* const> outputs, void*,
            const RunContext& context) noexcept override {
+    if (params_.elements == 0) return;  // there are no operands
     params_.vector = true;
     for (size_t k = 0; k < places_.size(); ++k) {
       const auto [index, output] = places_[k];

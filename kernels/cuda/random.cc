@@ -14,6 +14,7 @@ class DropoutKernel final : public PreparedKernel {
   explicit DropoutKernel(const DropoutParams& params) : params_(params) {}
   void Run(std::span<const void* const> inputs, std::span<void* const> outputs, void*,
            const RunContext& context) noexcept override {
+    if (params_.elements == 0) return;  // there are no operands
     params_.x_data = inputs[0];
     params_.ratio = inputs[1];
     params_.rng = static_cast<const int64_t*>(inputs[2]);

@@ -3,7 +3,8 @@
 //
 //   OMP_WAIT_POLICY=passive build/bin/kernels_bench --benchmark_filter=matmul
 //
-// "direct" rows call oneDNN with the plain layout of the plan's tensors; the kernels should not be slower.
+// "direct" rows call oneDNN with the plain layout of the plan's tensors; the kernels should not be
+// slower.
 
 #include <cstring>
 #include <memory>
@@ -21,7 +22,9 @@ namespace {
 
 constexpr DType kF32 = DType::kFloat32, kF16 = DType::kFloat16, kBF16 = DType::kBFloat16;
 
-TensorDesc Desc(DType t, Dims dims, Layout layout = Layout::kRowMajor) { return {t, std::move(dims), layout}; }
+TensorDesc Desc(DType t, Dims dims, Layout layout = Layout::kRowMajor) {
+  return {t, std::move(dims), layout};
+}
 
 /// A block of memory at a 64-byte boundary, filled with small normal numbers of the dtype.
 class Buffer {
@@ -30,7 +33,8 @@ class Buffer {
     const size_t at = reinterpret_cast<uintptr_t>(data_.data()) % 64;
     start_ = (64 - at) % 64;
     if (t == DType::kNone) return;
-    const HostTensor values[] = {HostTensor::Scalar(t, 1), HostTensor::Scalar(t, -0.5), HostTensor::Scalar(t, 0.75)};
+    const HostTensor values[] = {HostTensor::Scalar(t, 1), HostTensor::Scalar(t, -0.5),
+                                 HostTensor::Scalar(t, 0.75)};
     const int64_t size = SizeOf(t);
     for (int64_t i = 0; i < bytes / size; ++i) {
       std::memcpy(get() + i * size, values[i * 7 % 3].data.data(), static_cast<size_t>(size));
@@ -94,15 +98,22 @@ Prepared Prepare(const CallSpec& call) {
 
 /// `flops` and bytes per run become rates.
 void Register(const std::string& name, CallSpec call, double flops = 0) {
-  benchmark::RegisterBenchmark(name.c_str(), [call = std::move(call), flops](benchmark::State& state) {
-    Prepared p = Prepare(call);
-    if (!p.error.empty()) return state.SkipWithError(p.error.c_str());
-    p.Run();
-    for (auto _ : state) p.Run();
-    const double runs = static_cast<double>(state.iterations());
-    if (flops > 0) state.counters["GFLOP/s"] = benchmark::Counter(flops * runs / 1e9, benchmark::Counter::kIsRate);
-    state.counters["GB/s"] = benchmark::Counter(static_cast<double>(p.bytes) * runs / 1e9, benchmark::Counter::kIsRate);
-  })->UseRealTime()->Unit(benchmark::kMicrosecond);
+  benchmark::RegisterBenchmark(name.c_str(),
+                               [call = std::move(call), flops](benchmark::State& state) {
+                                 Prepared p = Prepare(call);
+                                 if (!p.error.empty()) return state.SkipWithError(p.error.c_str());
+                                 p.Run();
+                                 for (auto _ : state) p.Run();
+                                 const double runs = static_cast<double>(state.iterations());
+                                 if (flops > 0)
+                                   state.counters["GFLOP/s"] = benchmark::Counter(
+                                       flops * runs / 1e9, benchmark::Counter::kIsRate);
+                                 state.counters["GB/s"] =
+                                     benchmark::Counter(static_cast<double>(p.bytes) * runs / 1e9,
+                                                        benchmark::Counter::kIsRate);
+                               })
+      ->UseRealTime()
+      ->Unit(benchmark::kMicrosecond);
 }
 
 // ---- oneDNN directly ----
@@ -110,7 +121,9 @@ void Register(const std::string& name, CallSpec call, double flops = 0) {
 using dnnl::memory;
 using Tag = memory::format_tag;
 
-memory::data_type Type(DType t) { return t == kF32 ? memory::data_type::f32 : memory::data_type::bf16; }
+memory::data_type Type(DType t) {
+  return t == kF32 ? memory::data_type::f32 : memory::data_type::bf16;
+}
 
 struct Direct {
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
@@ -128,37 +141,47 @@ struct Direct {
       primitive.execute(stream, args);
       stream.wait();
     }
-    state.counters["GFLOP/s"] =
-        benchmark::Counter(flops * static_cast<double>(state.iterations()) / 1e9, benchmark::Counter::kIsRate);
+    state.counters["GFLOP/s"] = benchmark::Counter(
+        flops * static_cast<double>(state.iterations()) / 1e9, benchmark::Counter::kIsRate);
   }
 };
 
 void RegisterDirectMatmul(int64_t n, DType t) {
   const std::string name = "direct/matmul/" + std::string(Name(t)) + "/" + std::to_string(n);
-  benchmark::RegisterBenchmark(name.c_str(), [n, t](benchmark::State& state) {
-    Direct d;
-    const memory::desc m({n, n}, Type(t), Tag::ab);
-    d.Arg(DNNL_ARG_SRC, m);
-    d.Arg(DNNL_ARG_WEIGHTS, m);
-    d.Arg(DNNL_ARG_DST, m);
-    const double size = static_cast<double>(n);
-    d.Time(state, dnnl::matmul({d.engine, m, m, m}), 2 * size * size * size);
-  })->UseRealTime()->Unit(benchmark::kMicrosecond);
+  benchmark::RegisterBenchmark(
+      name.c_str(),
+      [n, t](benchmark::State& state) {
+        Direct d;
+        const memory::desc m({n, n}, Type(t), Tag::ab);
+        d.Arg(DNNL_ARG_SRC, m);
+        d.Arg(DNNL_ARG_WEIGHTS, m);
+        d.Arg(DNNL_ARG_DST, m);
+        const double size = static_cast<double>(n);
+        d.Time(state, dnnl::matmul({d.engine, m, m, m}), 2 * size * size * size);
+      })
+      ->UseRealTime()
+      ->Unit(benchmark::kMicrosecond);
 }
 
 /// Blocked layouts throughout, no reorders: the most that oneDNN can do.
 void RegisterDirectConv(int64_t n, int64_t c, int64_t hw, DType t) {
   const std::string name = "direct/conv3x3_blocked/" + std::string(Name(t));
-  benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) {
-    Direct d;
-    const memory::desc x({n, c, hw, hw}, Type(t), Tag::any), w({c, c, 3, 3}, Type(t), Tag::any);
-    const dnnl::convolution_forward::primitive_desc pd(d.engine, dnnl::prop_kind::forward_training,
-                                                       dnnl::algorithm::convolution_direct, x, w, x, {1, 1}, {1, 1}, {1, 1});
-    d.Arg(DNNL_ARG_SRC, pd.src_desc());
-    d.Arg(DNNL_ARG_WEIGHTS, pd.weights_desc());
-    d.Arg(DNNL_ARG_DST, pd.dst_desc());
-    d.Time(state, dnnl::convolution_forward(pd), 2.0 * static_cast<double>(n * hw * hw * c * c * 9));
-  })->UseRealTime()->Unit(benchmark::kMicrosecond);
+  benchmark::RegisterBenchmark(
+      name.c_str(),
+      [=](benchmark::State& state) {
+        Direct d;
+        const memory::desc x({n, c, hw, hw}, Type(t), Tag::any), w({c, c, 3, 3}, Type(t), Tag::any);
+        const dnnl::convolution_forward::primitive_desc pd(
+            d.engine, dnnl::prop_kind::forward_training, dnnl::algorithm::convolution_direct, x, w,
+            x, {1, 1}, {1, 1}, {1, 1});
+        d.Arg(DNNL_ARG_SRC, pd.src_desc());
+        d.Arg(DNNL_ARG_WEIGHTS, pd.weights_desc());
+        d.Arg(DNNL_ARG_DST, pd.dst_desc());
+        d.Time(state, dnnl::convolution_forward(pd),
+               2.0 * static_cast<double>(n * hw * hw * c * c * 9));
+      })
+      ->UseRealTime()
+      ->Unit(benchmark::kMicrosecond);
 }
 
 // ---- the table ----
@@ -166,10 +189,14 @@ void RegisterDirectConv(int64_t n, int64_t c, int64_t hw, DType t) {
 void RegisterMatmuls() {
   for (DType t : {kF32, kBF16, kF16}) {
     const std::string type = "/" + std::string(Name(t)) + "/";
-    const auto product = [&](const std::string& name, int64_t m, int64_t n, int64_t k, int64_t trans_a, int64_t trans_b) {
+    const auto product = [&](const std::string& name, int64_t m, int64_t n, int64_t k,
+                             int64_t trans_a, int64_t trans_b) {
       Register("matmul" + type + name,
-               {"matmul", {{"trans_a", trans_a}, {"trans_b", trans_b}},
-                {Desc(t, trans_a != 0 ? Dims{k, m} : Dims{m, k}), Desc(t, trans_b != 0 ? Dims{n, k} : Dims{k, n})}, {Desc(t, {m, n})}},
+               {"matmul",
+                {{"trans_a", trans_a}, {"trans_b", trans_b}},
+                {Desc(t, trans_a != 0 ? Dims{k, m} : Dims{m, k}),
+                 Desc(t, trans_b != 0 ? Dims{n, k} : Dims{k, n})},
+                {Desc(t, {m, n})}},
                2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k));
     };
     if (t != kF16) RegisterDirectMatmul(1024, t);
@@ -185,15 +212,18 @@ void RegisterMatmuls() {
 
 void RegisterConvs() {
   const double flops = 2.0 * 16 * 56 * 56 * 64 * 64 * 9;
-  const Attrs params = {{"pads", std::vector<int64_t>{1, 1, 1, 1}}, {"strides", std::vector<int64_t>{1, 1}}};
+  const Attrs params = {{"pads", std::vector<int64_t>{1, 1, 1, 1}},
+                        {"strides", std::vector<int64_t>{1, 1}}};
   for (DType t : {kF32, kBF16, kF16}) {
     if (t != kF16) RegisterDirectConv(16, 64, 56, t);
     for (Layout layout : {Layout::kRowMajor, Layout::kChannelsLast}) {
-      const std::string tail = "/" + std::string(Name(t)) + (layout == Layout::kRowMajor ? "/nchw" : "/nhwc");
+      const std::string tail =
+          "/" + std::string(Name(t)) + (layout == Layout::kRowMajor ? "/nchw" : "/nhwc");
       const TensorDesc x = Desc(t, {16, 64, 56, 56}, layout), w = Desc(t, {64, 64, 3, 3});
       Register("conv3x3" + tail, {"conv", params, {x, w}, {x}}, flops);
       Register("conv3x3_bwd_data" + tail, {"conv_bwd_data", params, {x, w}, {x}}, flops);
-      Register("conv3x3_bwd_weights" + tail, {"conv_bwd_weights", params, {x, x}, {Desc(kF32, {64, 64, 3, 3})}}, flops);
+      Register("conv3x3_bwd_weights" + tail,
+               {"conv_bwd_weights", params, {x, x}, {Desc(kF32, {64, 64, 3, 3})}}, flops);
     }
   }
 }
@@ -202,7 +232,8 @@ void RegisterElementwise() {
   const Dims big = {4096, 1024};
   for (DType t : {kF32, kBF16, kF16}) {
     const std::string type = "/" + std::string(Name(t));
-    const auto map = [&](const std::string& name, const std::string& expr, std::vector<TensorDesc> in, DType out) {
+    const auto map = [&](const std::string& name, const std::string& expr,
+                         std::vector<TensorDesc> in, DType out) {
       Register("map/" + name + type, {"map", {{"expr", expr}}, std::move(in), {Desc(out, big)}});
     };
     map("cast_to_float", "x0", {Desc(t, big)}, kF32);
@@ -214,9 +245,16 @@ void RegisterElementwise() {
     map("gelu", "x0 * 0.5 * (1 + erf(x0 * 0.70710678118654752))", {Desc(t, big)}, t);
     for (int64_t axis : {0, 1}) {
       Register("reduce/sum_axis" + std::to_string(axis) + type,
-               {"reduce", {{"op", std::string("sum")}, {"axes", std::vector<int64_t>{axis}}}, {Desc(t, big)}, {Desc(kF32, {big[1 - axis]})}});
+               {"reduce",
+                {{"op", std::string("sum")}, {"axes", std::vector<int64_t>{axis}}},
+                {Desc(t, big)},
+                {Desc(kF32, {big[1 - axis]})}});
     }
-    Register("reduce/conv_bias_nchw" + type, {"reduce", {{"op", std::string("sum")}, {"axes", std::vector<int64_t>{0, 2, 3}}}, {Desc(t, {16, 64, 56, 56})}, {Desc(kF32, {64})}});
+    Register("reduce/conv_bias_nchw" + type,
+             {"reduce",
+              {{"op", std::string("sum")}, {"axes", std::vector<int64_t>{0, 2, 3}}},
+              {Desc(t, {16, 64, 56, 56})},
+              {Desc(kF32, {64})}});
   }
 }
 

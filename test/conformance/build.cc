@@ -7,6 +7,7 @@
 
 #include "compiler/ir/builder.h"
 #include "compiler/lower/evaluate.h"
+#include "passes/passes.h"
 #include "test/conformance/samples.h"
 
 namespace ampc::conformance {
@@ -176,7 +177,7 @@ Result<Instance> Build(const Sample& sample, DType tested, uint32_t seed) {
   return instance;
 }
 
-Result<bool> AddLoss(Instance& instance, const Sample& sample) {
+Result<bool> AddLoss(Instance& instance, const Sample& sample, Weights weights) {
   ir::Graph& g = instance.graph();
   ir::Builder b(g, instance.module->locs.Intern("loss"));
   std::mt19937 random(7);
@@ -185,18 +186,31 @@ Result<bool> AddLoss(Instance& instance, const Sample& sample) {
   for (size_t i = 0; i < outs.size(); ++i) {
     const ir::TensorType type = g.type(outs[i]);
     if (!IsFloat(type.dtype) || (sample.loss_outputs >> i & 1) == 0) continue;
-    std::vector<double> weights(static_cast<size_t>(type.elements()));
-    for (double& w : weights) w = (random() % 2 == 0 ? 1 : -1) * (0.3 + static_cast<double>(random() % 1000) / 1000);
-    const ir::ValueId w = b.Constant(Tensor(type.dtype, type.dims, weights));
+    std::vector<double> w(static_cast<size_t>(type.elements()), 1.0);
+    for (double& v : w) {
+      if (weights == Weights::kRandom) v = (random() % 2 == 0 ? 1 : -1) * (0.3 + static_cast<double>(random() % 1000) / 1000);
+    }
     std::vector<int64_t> axes;
     for (int64_t a = 0; a < type.rank(); ++a) axes.push_back(a);
-    const ir::ValueId term = b.ReduceSum(b.Mul(outs[i], w), std::move(axes), false);
+    const ir::ValueId term = b.ReduceSum(b.Mul(outs[i], b.Constant(Tensor(type.dtype, type.dims, w))), std::move(axes), false);
     loss = loss == ir::kNone ? b.Cast(term, AccOf(type.dtype)) : b.Add(loss, b.Cast(term, AccOf(type.dtype)));
   }
   if (b.failed()) return b.TakeStatus();
   if (loss == ir::kNone) return false;
   g.SetOutput("loss", loss);
   return true;
+}
+
+Status AddGradientNodes(Instance& instance, const Sample& sample) {
+  const OpDef& op = *instance.graph().node(instance.node).op;
+  const bool has_rule = (op.grad != nullptr && op.grad != NoGradient) || op.training != nullptr;
+  if (!has_rule || instance.parameters.empty() || sample.types_only) return {};
+  AMPC_ASSIGN(const bool has_loss, AddLoss(instance, sample));
+  if (!has_loss) return {};
+  const CompileOptions options;
+  Diagnostics diagnostics;
+  PassContext context{options, diagnostics};
+  return Differentiate(*instance.module, context);
 }
 
 Status EvaluateGraph(const ir::Graph& graph, Values& values) {

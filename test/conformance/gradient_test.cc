@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every gradient rule against central differences in double, over the samples table; ties and edges against PyTorch's
-// answers. --verbose prints op, samples and the largest error.
+// answers. AMPC_VERBOSE=1 prints op, samples and the largest error.
 //
 // The loss is the sum of the outputs times fixed random weights. The rule's gradient comes from the differentiated graph (so
 // training forms are used as in training), the numeric one from the graph as the sample wrote it.
@@ -12,6 +12,7 @@
 
 #include <gtest/gtest.h>
 
+#include "compiler/ir/builder.h"
 #include "passes/passes.h"
 #include "test/conformance/samples.h"
 
@@ -172,6 +173,86 @@ TEST(Gradient, RulesAgreeWithDifferences) {
   }
   if (std::getenv("AMPC_VERBOSE") == nullptr) return;
   for (const auto& [op, row] : table) std::printf("%-28s %3d samples  largest error %.1e\n", op.c_str(), row.samples, row.error);
+}
+
+// ---- ties and edges ----------------------------------------------------------------------------------------------------
+
+/// Operands with explicit values, the weights of the loss left at 1, and PyTorch's gradient of each operand.
+struct Edge {
+  std::string op;
+  std::vector<std::pair<Dims, std::vector<double>>> args;
+  std::vector<std::vector<double>> gradients;
+  Attrs attrs = {};
+  std::vector<double> condition = {};  ///< Where's first operand
+};
+
+Sample SampleOf(const Edge& edge) {
+  Sample s{.op = edge.op, .args = {}, .attrs = edge.attrs};
+  if (!edge.condition.empty()) {
+    s.args.push_back({.kind = Arg::Kind::kFixed, .dtype = DType::kBool, .dims = {static_cast<int64_t>(edge.condition.size())}, .values = edge.condition});
+  }
+  for (const auto& [dims, values] : edge.args) s.args.push_back({.dims = dims, .values = values, .differentiate = true});
+  return s;
+}
+
+std::vector<Edge> Edges() {
+  const double nan = std::nan(""), inf = HUGE_VAL;
+  const auto ints = [](std::vector<int64_t> v) { return Attr(std::move(v)); };
+  return {
+      {"Relu", {{{3}, {-1, 0, 2}}}, {{0, 0, 1}}},
+      {"Abs", {{{3}, {-1, 0, 2}}}, {{-1, 0, 1}}},
+      {"LeakyRelu", {{{2}, {0, -1}}}, {{0.5, 0.5}}, {{"alpha", 0.5}}},
+      {"PRelu", {{{2}, {0, -2}}, {{2}, {0.5, 0.5}}}, {{0.5, 0.5}, {0, -2}}},
+      {"HardSigmoid", {{{2}, {-2.5, 2.5}}}, {{0, 0}}},
+      {"Clip", {{{4}, {-1, 0, 1, 2}}, {{}, {0}}, {{}, {1}}}, {{0, 1, 1, 0}, {}, {}}},
+      {"Max", {{{3}, {1, 2, 3}}, {{3}, {1, 3, 2}}}, {{0.5, 0, 1}, {0.5, 1, 0}}},
+      {"Min", {{{3}, {1, 2, 3}}, {{3}, {1, 3, 2}}}, {{0.5, 1, 0}, {0.5, 0, 1}}},
+      {"ReduceMax", {{{4}, {3, 1, 3, 2}}}, {{0.5, 0, 0.5, 0}}},
+      {"ReduceMin", {{{4}, {1, 3, 1, 1}}}, {{1.0 / 3, 0, 1.0 / 3, 1.0 / 3}}},
+      {"ReduceL1", {{{3}, {-1, 0, 2}}}, {{-1, 0, 1}}},
+      {"ReduceL2", {{{2}, {0, 0}}}, {{0, 0}}},
+      {"MaxPool", {{{1, 1, 4}, {1, 3, 3, 2}}}, {{0, 2, 1, 0}}, {{"kernel_shape", ints({2})}}},
+      {"GlobalMaxPool", {{{1, 1, 3}, {2, 2, 1}}}, {{1, 0, 0}}},
+      {"Pow", {{{2}, {0, 0}}, {{2}, {2, 0}}}, {{0, 0}, {0, 0}}},
+      {"Where", {{{2}, {1, nan}}, {{2}, {inf, 2}}}, {{1, 0}, {0, 1}}, {}, {1, 0}},
+      {"ReduceProd", {{{3}, {2, 0, 3}}}, {{0, 6, 0}}},
+      {"ReduceProd", {{{3}, {0, 0, 3}}}, {{0, 0, 0}}},
+  };
+}
+
+TEST(Gradient, FollowsPyTorchAtTiesAndEdges) {
+  for (const Edge& edge : Edges()) {
+    const Sample sample = SampleOf(edge);
+    SCOPED_TRACE(Describe(sample));
+    auto instance = Build(sample, DType::kFloat64);
+    ASSERT_TRUE(instance.ok()) << instance.status().ToString();
+    auto loss = AddLoss(*instance, sample, Weights::kOnes);
+    ASSERT_TRUE(loss.ok() && *loss);
+    const auto grads = RuleGradients(*instance);
+    ASSERT_TRUE(grads.ok()) << grads.status().ToString();
+    for (size_t p = 0; p < edge.gradients.size(); ++p) {
+      for (size_t i = 0; i < edge.gradients[p].size(); ++i) {
+        EXPECT_DOUBLE_EQ((*grads)[p].GetDouble(static_cast<int64_t>(i)), edge.gradients[p][i]) << "operand " << p << ", element " << i;
+      }
+    }
+  }
+}
+
+TEST(Gradient, SqrtOfZeroPassesNoNanWhereNothingFlows) {
+  // Where selects the other branch: Sqrt's dy is 0 there, and 0 / 0 must not become its gradient.
+  const Sample sample{.op = "Sqrt", .args = {{.dims = {2}, .values = {0, 4}, .differentiate = true}}};
+  auto instance = Build(sample, DType::kFloat64);
+  ASSERT_TRUE(instance.ok());
+  ir::Graph& g = instance->graph();
+  ir::Builder b(g, instance->module->locs.Intern("loss"));
+  const ir::ValueId mask = b.Constant(HostTensor::Of<uint8_t>(DType::kBool, {2}, std::vector<uint8_t>{0, 1}));
+  const ir::ValueId y = g.node(instance->node).outputs[0];
+  g.SetOutput("loss", b.ReduceSum(b.Op("Where", {mask, y, b.Scalar(DType::kFloat64, 0)}), {0}, false));
+  ASSERT_FALSE(b.failed());
+  const auto grads = RuleGradients(*instance);
+  ASSERT_TRUE(grads.ok()) << grads.status().ToString();
+  EXPECT_EQ((*grads)[0].GetDouble(0), 0);
+  EXPECT_EQ((*grads)[0].GetDouble(1), 0.25);
 }
 
 TEST(Gradient, StopsAtRowsWithoutOne) {

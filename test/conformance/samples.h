@@ -83,9 +83,13 @@ struct Instance {
 /// `seed` chooses the random values.
 Result<Instance> Build(const Sample& sample, DType tested, uint32_t seed = 1);
 
-/// Adds the output "loss": the sum over the float outputs in `loss_outputs` of output * fixed random weights. False when
-/// there is none.
-Result<bool> AddLoss(Instance& instance, const Sample& sample);
+/// Adds the output "loss": the sum over the float outputs in `loss_outputs` of output * weights. False when there is none.
+enum class Weights : uint8_t { kRandom, kOnes };
+Result<bool> AddLoss(Instance& instance, const Sample& sample, Weights weights = Weights::kRandom);
+
+/// Adds the loss and the nodes of the backward pass, as training has them; the sample's node may become its training form.
+/// Samples without a gradient stay as they are.
+Status AddGradientNodes(Instance& instance, const Sample& sample);
 
 /// Runs every node of a graph with the reference kernels and adds what they compute to `values`.
 Status EvaluateGraph(const ir::Graph& graph, Values& values);

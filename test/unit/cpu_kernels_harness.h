@@ -2,9 +2,10 @@
 #pragma once
 // Runs one call on a CPU implementation and on the reference and compares them.
 //
-// Inputs are random numbers rounded to the operands' dtypes; the reference gets the same numbers widened to
-// double. Around the run under test: outputs and workspace start as garbage, outputs and workspace have
-// guard bytes behind them, and a second run with other garbage must give the same bits.
+// Inputs are random numbers rounded to the operands' dtypes; the reference gets the same numbers
+// widened to double. Around the run under test: outputs and workspace start as garbage, outputs and
+// workspace have guard bytes behind them, and a second run with other garbage must give the same
+// bits.
 
 #include <cmath>
 #include <cstring>
@@ -108,8 +109,8 @@ struct RunResult {
 };
 
 /// Runs the implementation with garbage in outputs and workspace.
-inline RunResult Run(const Implementation& impl, const Case& c, const PrepareOptions& options, std::byte garbage,
-                     bool in_place = false) {
+inline RunResult Run(const Implementation& impl, const Case& c, const PrepareOptions& options,
+                     std::byte garbage, bool in_place = false) {
   RunResult result;
   const CallSpec call{c.kernel, c.params, c.inputs, c.outputs};
   const std::string reason = impl.declines(call, options);
@@ -123,7 +124,8 @@ inline RunResult Run(const Implementation& impl, const Case& c, const PrepareOpt
   std::vector<const void*> in;
   std::vector<void*> out;
   for (size_t i = 0; i < c.inputs.size(); ++i) {
-    inputs.emplace_back(static_cast<size_t>(c.inputs[i].present() ? c.inputs[i].bytes() : 0), garbage);
+    inputs.emplace_back(static_cast<size_t>(c.inputs[i].present() ? c.inputs[i].bytes() : 0),
+                        garbage);
     for (size_t k = 0; c.inputs[i].present() && k < c.values[i].size(); ++k) {
       StoreDouble(c.inputs[i].dtype, inputs[i].get(), static_cast<int64_t>(k), c.values[i][k]);
     }
@@ -134,7 +136,8 @@ inline RunResult Run(const Implementation& impl, const Case& c, const PrepareOpt
   for (size_t j = 0; j < c.outputs.size(); ++j) {
     out.push_back(c.outputs[j].present() ? result.outputs[j].get() : nullptr);
   }
-  for (size_t i = 0; i < c.inputs.size(); ++i) in.push_back(c.inputs[i].present() ? inputs[i].get() : nullptr);
+  for (size_t i = 0; i < c.inputs.size(); ++i)
+    in.push_back(c.inputs[i].present() ? inputs[i].get() : nullptr);
   if (in_place) {
     for (const auto& [i, j] : c.in_place) {
       std::memcpy(result.outputs[j].get(), inputs[i].get(), inputs[i].size());
@@ -148,13 +151,17 @@ inline RunResult Run(const Implementation& impl, const Case& c, const PrepareOpt
   (*prepared)->Run(in, out, workspace.get(), context);
   EXPECT_TRUE(workspace.GuardsIntact()) << "wrote outside the workspace";
   EXPECT_TRUE(before == inputs) << "changed an input";
-  for (const Guarded& y : result.outputs) EXPECT_TRUE(y.GuardsIntact()) << "wrote outside an output";
+  for (const Guarded& y : result.outputs)
+    EXPECT_TRUE(y.GuardsIntact()) << "wrote outside an output";
   return result;
 }
 
 /// Relative spacing of the dtype's numbers.
 inline double Epsilon(DType t) {
-  return t == DType::kFloat16 ? 0x1p-10 : t == DType::kBFloat16 ? 0x1p-7 : t == DType::kFloat32 ? 0x1p-23 : 0;
+  return t == DType::kFloat16    ? 0x1p-10
+         : t == DType::kBFloat16 ? 0x1p-7
+         : t == DType::kFloat32  ? 0x1p-23
+                                 : 0;
 }
 /// Spacing of its subnormals.
 inline double Smallest(DType t) { return t == DType::kFloat16 ? 0x1p-24 : 0x1p-126; }
@@ -178,10 +185,11 @@ inline std::vector<Values> Expected(const Implementation& ref, Case c) {
   return out;
 }
 
-/// |y - e| <= half a unit of the output's dtype + what `terms` sums in fp32 may lose, seen against the
-/// root mean square of the tensor. Integers and bools are equal. NaN and infinities stand where they should.
-inline void ExpectNear(const TensorDesc& desc, const Guarded& y, const Values& expected, double terms,
-                       int output) {
+/// |y - e| <= half a unit of the output's dtype + what `terms` sums in fp32 may lose, seen against
+/// the root mean square of the tensor. Integers and bools are equal. NaN and infinities stand where
+/// they should.
+inline void ExpectNear(const TensorDesc& desc, const Guarded& y, const Values& expected,
+                       double terms, int output) {
   double square = 0;
   for (double e : expected) square += std::isfinite(e) ? e * e : 0;
   const double rms = std::sqrt(square / std::max<double>(1, static_cast<double>(expected.size())));
@@ -194,12 +202,16 @@ inline void ExpectNear(const TensorDesc& desc, const Guarded& y, const Values& e
       good = v == e;
     } else {
       const double rounded = HostTensor::Scalar(desc.dtype, e).GetDouble(0);
-      const double bound = (0.51 * Epsilon(desc.dtype) + sum_error) * std::abs(e) + sum_error * rms + Smallest(desc.dtype);
-      good = std::isnan(e) ? std::isnan(v) : std::isinf(rounded) ? v == rounded || std::abs(v - e) <= bound : std::abs(v - e) <= bound;
+      const double bound = (0.51 * Epsilon(desc.dtype) + sum_error) * std::abs(e) +
+                           sum_error * rms + Smallest(desc.dtype);
+      good = std::isnan(e)         ? std::isnan(v)
+             : std::isinf(rounded) ? v == rounded || std::abs(v - e) <= bound
+                                   : std::abs(v - e) <= bound;
     }
     if (!good) {
       ++shown;
-      ADD_FAILURE() << "output " << output << " element " << i << " of " << ToString(desc.dims) << ": expected " << e << ", found " << v;
+      ADD_FAILURE() << "output " << output << " element " << i << " of " << ToString(desc.dims)
+                    << ": expected " << e << ", found " << v;
     }
   }
 }
@@ -208,7 +220,8 @@ inline std::string Describe(const Case& c) {
   std::ostringstream text;
   text << c.kernel;
   for (const TensorDesc& t : c.inputs) {
-    text << ' ' << Name(t.dtype) << ToString(t.dims) << (t.layout == Layout::kChannelsLast ? "cl" : "");
+    text << ' ' << Name(t.dtype) << ToString(t.dims)
+         << (t.layout == Layout::kChannelsLast ? "cl" : "");
   }
   text << " ->";
   for (const TensorDesc& t : c.outputs) text << ' ' << Name(t.dtype) << ToString(t.dims);
@@ -234,7 +247,8 @@ inline void CompareWithReference(const Implementation& impl, const Implementatio
   for (size_t j = 0; j < c.outputs.size(); ++j) {
     if (!c.outputs[j].present()) continue;
     ExpectNear(c.outputs[j], first.outputs[j], expected[j], c.terms, static_cast<int>(j));
-    EXPECT_TRUE(first.outputs[j] == second.outputs[j]) << "output " << j << " differs between two runs";
+    EXPECT_TRUE(first.outputs[j] == second.outputs[j])
+        << "output " << j << " differs between two runs";
   }
   EXPECT_EQ(first.index_error, second.index_error);
   if (c.in_place.empty()) return;
@@ -252,7 +266,8 @@ inline void ExpectSameBits(const Implementation& impl, const Implementation& ref
   FillValues(c);
   const RunResult y = kernel_test::Run(impl, c, {.threads = 2}, std::byte{0xFF});
   const RunResult e = kernel_test::Run(ref, c, {}, std::byte{0x33});
-  for (size_t j = 0; j < c.outputs.size(); ++j) EXPECT_TRUE(y.outputs[j] == e.outputs[j]) << "output " << j;
+  for (size_t j = 0; j < c.outputs.size(); ++j)
+    EXPECT_TRUE(y.outputs[j] == e.outputs[j]) << "output " << j;
   EXPECT_EQ(y.index_error, e.index_error);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CPU implementations in fp32, fp16 and bf16 against the reference in double: matmul, map, reduce and
-// what moves data.
+// CPU implementations in fp32, fp16 and bf16 against the reference in double: matmul, map, reduce
+// and what moves data.
 
 #include <algorithm>
 
@@ -40,7 +40,10 @@ const MatmulShape kMatmuls[] = {
 };
 
 Case MatmulCase(const MatmulShape& s, DType t, DType y, bool relu) {
-  Case c{"matmul", {{"trans_a", int64_t{s.trans_a}}, {"trans_b", int64_t{s.trans_b}}}, {Desc(t, s.a), Desc(t, s.b)}, {Desc(y, s.y)}};
+  Case c{"matmul",
+         {{"trans_a", int64_t{s.trans_a}}, {"trans_b", int64_t{s.trans_b}}},
+         {Desc(t, s.a), Desc(t, s.b)},
+         {Desc(y, s.y)}};
   c.inputs.push_back(s.bias.empty() ? TensorDesc{} : Desc(t, s.bias));
   if (s.alpha != 1) c.params.Set("alpha", s.alpha);
   if (s.beta != 1) c.params.Set("beta", s.beta);
@@ -80,17 +83,23 @@ TEST_F(CpuKernels, MatmulAndItsReluPassNaNAndInf) {
 
 TEST_F(CpuKernels, MatmulBitsDoNotDependOnThreadsWhenDeterministic) {
   for (const Dims& mnk : {Dims{64, 64, 5000}, Dims{300, 200, 300}, Dims{1, 1000, 2000}}) {
-    Case c{"matmul", {{"trans_a", int64_t{1}}}, {Desc(kF32, {mnk[2], mnk[0]}), Desc(kF32, {mnk[2], mnk[1]})}, {Desc(kF32, {mnk[0], mnk[1]})}};
+    Case c{"matmul",
+           {{"trans_a", int64_t{1}}},
+           {Desc(kF32, {mnk[2], mnk[0]}), Desc(kF32, {mnk[2], mnk[1]})},
+           {Desc(kF32, {mnk[0], mnk[1]})}};
     FillValues(c);
-    const auto one = kernel_test::Run(*Cpu("matmul"), c, {.threads = 1, .deterministic = true}, std::byte{1});
-    const auto two = kernel_test::Run(*Cpu("matmul"), c, {.threads = 2, .deterministic = true}, std::byte{2});
+    const auto one =
+        kernel_test::Run(*Cpu("matmul"), c, {.threads = 1, .deterministic = true}, std::byte{1});
+    const auto two =
+        kernel_test::Run(*Cpu("matmul"), c, {.threads = 2, .deterministic = true}, std::byte{2});
     EXPECT_TRUE(one.outputs[0] == two.outputs[0]) << ToString(mnk);
   }
 }
 
 // ---- map ----
 
-Case MapCase(const std::string& expr, std::vector<TensorDesc> inputs, std::vector<TensorDesc> outputs) {
+Case MapCase(const std::string& expr, std::vector<TensorDesc> inputs,
+             std::vector<TensorDesc> outputs) {
   Case c{"map", {{"expr", expr}}, std::move(inputs), std::move(outputs)};
   c.terms = 4;  // a few roundings in fp32
   return c;
@@ -103,16 +112,22 @@ TEST_F(CpuKernels, MapMatchesTheReference) {
       Check(MapCase("x0 + x1", {Desc(t, d), Desc(t, d)}, {Desc(t, d)}));
       Check(MapCase("max(x0, 0)", {Desc(t, d)}, {Desc(kF32, d)}));
       Check(MapCase("x0 * 0.5 * (1 + erf(x0 * 0.70710678))", {Desc(t, d)}, {Desc(t, d)}));
-      Check(MapCase("t = exp(-x0); y0 = t + x1; y1 = tanh(x0) * x1", {Desc(kF32, d), Desc(t, d)}, {Desc(t, d), Desc(kF32, d)}));
+      Check(MapCase("t = exp(-x0); y0 = t + x1; y1 = tanh(x0) * x1", {Desc(kF32, d), Desc(t, d)},
+                    {Desc(t, d), Desc(kF32, d)}));
       for (DType to : kTypes) Check(MapCase("x0", {Desc(t, d)}, {Desc(to, d)}));
       Check(MapCase("x0 * fp16(x1) - bf16(x0)", {Desc(t, d), Desc(t, d)}, {Desc(t, d)}));
     }
     Check(MapCase("x0 + x1", {Desc(t, {64, 10}), Desc(kF32, {10})}, {Desc(t, {64, 10})}));
     Check(MapCase("x0 + x1", {Desc(t, {64, 300}), Desc(t, {64, 1})}, {Desc(t, {64, 300})}));
-    Check(MapCase("x0 * x1 + x2", {Desc(t, {2, 5, 7, 9}), Desc(t, {5, 1, 1}), Desc(t, {})}, {Desc(t, {2, 5, 7, 9})}));
-    Check(MapCase("x0 * x1 + x2", {Desc(t, {2, 5, 7, 9}, last), Desc(t, {5, 1, 1}), Desc(t, {2, 5, 7, 9})}, {Desc(t, {2, 5, 7, 9}, last)}));
-    Check(MapCase("x0 - x1", {Desc(t, {3, 1, 4, 1}), Desc(t, {1, 50, 1, 6})}, {Desc(t, {3, 50, 4, 6})}));
-    Check(MapCase("where(x0, x1, -1)", {Desc(DType::kBool, {500}), Desc(t, {500})}, {Desc(t, {500})}));
+    Check(MapCase("x0 * x1 + x2", {Desc(t, {2, 5, 7, 9}), Desc(t, {5, 1, 1}), Desc(t, {})},
+                  {Desc(t, {2, 5, 7, 9})}));
+    Check(MapCase("x0 * x1 + x2",
+                  {Desc(t, {2, 5, 7, 9}, last), Desc(t, {5, 1, 1}), Desc(t, {2, 5, 7, 9})},
+                  {Desc(t, {2, 5, 7, 9}, last)}));
+    Check(MapCase("x0 - x1", {Desc(t, {3, 1, 4, 1}), Desc(t, {1, 50, 1, 6})},
+                  {Desc(t, {3, 50, 4, 6})}));
+    Check(MapCase("where(x0, x1, -1)", {Desc(DType::kBool, {500}), Desc(t, {500})},
+                  {Desc(t, {500})}));
     Check(MapCase("x0 > x1", {Desc(t, {500}), Desc(t, {1})}, {Desc(DType::kBool, {500})}));
     Check(MapCase("x0 * 2", {Desc(DType::kInt64, {500})}, {Desc(t, {500})}));
   }
@@ -120,7 +135,8 @@ TEST_F(CpuKernels, MapMatchesTheReference) {
 
 TEST_F(CpuKernels, MapWorksInPlace) {
   for (DType t : kTypes) {
-    Case c = MapCase("y0 = x0 + x1; y1 = x0 - x1", {Desc(t, {50001}), Desc(t, {50001})}, {Desc(t, {50001}), Desc(t, {50001})});
+    Case c = MapCase("y0 = x0 + x1; y1 = x0 - x1", {Desc(t, {50001}), Desc(t, {50001})},
+                     {Desc(t, {50001}), Desc(t, {50001})});
     c.in_place = {{0, 0}, {1, 1}};
     Check(c);
     c.in_place = {{0, 1}, {1, 0}};
@@ -129,10 +145,12 @@ TEST_F(CpuKernels, MapWorksInPlace) {
 }
 
 TEST_F(CpuKernels, MapPassesNaNAndInf) {
-  const Values special = {NAN, INFINITY, -INFINITY, 0, -0.0, 1e30, -1e30, 1e-40, 65504, 65520, 88.8, -104, 1};
+  const Values special = {NAN,   INFINITY, -INFINITY, 0,    -0.0, 1e30, -1e30,
+                          1e-40, 65504,    65520,     88.8, -104, 1};
   const Dims d = {static_cast<int64_t>(special.size())};
   for (DType t : kTypes) {
-    for (const char* expr : {"x0", "max(x0, 0)", "exp(x0)", "tanh(x0)", "sigmoid(x0)", "erf(x0)", "log(x0)", "x0 - x0", "where(x0 > 0, x0, 0)", "sqrt(x0)"}) {
+    for (const char* expr : {"x0", "max(x0, 0)", "exp(x0)", "tanh(x0)", "sigmoid(x0)", "erf(x0)",
+                             "log(x0)", "x0 - x0", "where(x0 > 0, x0, 0)", "sqrt(x0)"}) {
       Case c = MapCase(expr, {Desc(t, d)}, {Desc(t, d)});
       c.values = {special};
       Check(c);
@@ -205,7 +223,10 @@ TEST_F(CpuKernels, ReduceMatchesTheReference) {
   for (const Shape& s : shapes) {
     for (DType t : kTypes) {
       for (const char* op : {"sum", "mean", "max", "min", "l1", "l2", "sum_square"}) {
-        Case c{"reduce", {{"op", std::string(op)}, {"axes", s.axes}}, {Desc(t, s.x, s.layout)}, {Desc(t, s.y)}};
+        Case c{"reduce",
+               {{"op", std::string(op)}, {"axes", s.axes}},
+               {Desc(t, s.x, s.layout)},
+               {Desc(t, s.y)}};
         c.terms = static_cast<double>(NumElements(s.x)) / static_cast<double>(NumElements(s.y));
         Check(c);
       }
@@ -215,7 +236,10 @@ TEST_F(CpuKernels, ReduceMatchesTheReference) {
 
 TEST_F(CpuKernels, ReduceOfManyTermsKeepsFloatAccuracy) {
   for (const Dims& x : {Dims{1 << 18, 1}, Dims{1 << 16, 4}, Dims{1, 1 << 18}}) {
-    Case c{"reduce", {{"op", std::string("sum")}, {"axes", std::vector<int64_t>{x[0] == 1}}}, {Desc(kF32, x)}, {Desc(kF32, {x[0] == 1 ? 1 : x[1]})}};
+    Case c{"reduce",
+           {{"op", std::string("sum")}, {"axes", std::vector<int64_t>{x[0] == 1}}},
+           {Desc(kF32, x)},
+           {Desc(kF32, {x[0] == 1 ? 1 : x[1]})}};
     c.values = {Values(static_cast<size_t>(NumElements(x)), 0.1)};
     c.terms = 1;  // plain summation would be off by 1e-3
     Check(c);
@@ -225,7 +249,10 @@ TEST_F(CpuKernels, ReduceOfManyTermsKeepsFloatAccuracy) {
 TEST_F(CpuKernels, ReducePassesNaN) {
   for (const char* op : {"sum", "max", "min", "l2"}) {
     for (int64_t axis : {0, 1}) {
-      Case c{"reduce", {{"op", std::string(op)}, {"axes", std::vector<int64_t>{axis}}}, {Desc(kF32, {70, 50})}, {Desc(kF32, {axis == 0 ? 50 : 70})}};
+      Case c{"reduce",
+             {{"op", std::string(op)}, {"axes", std::vector<int64_t>{axis}}},
+             {Desc(kF32, {70, 50})},
+             {Desc(kF32, {axis == 0 ? 50 : 70})}};
       FillValues(c);
       for (size_t i : {0, 60, 777, 3499}) c.values[0][i] = NAN;
       c.values[0][100] = INFINITY;
@@ -244,14 +271,14 @@ TEST_F(CpuKernels, CopiesMoveBits) {
     Layout layout = Layout::kRowMajor;
   };
   const Shape shapes[] = {
-      {{6, 7}, {7, 6}, 0, {1, 7}},                                           // transpose
+      {{6, 7}, {7, 6}, 0, {1, 7}},  // transpose
       {{70, 90}, {90, 70}, 0, {1, 90}},
       {{2, 33, 40, 3}, {2, 40, 33, 3}, 0, {3960, 3, 120, 1}},
       {{3, 50, 4, 40}, {3, 4, 50, 40}, 0, {8000, 40, 160, 1}},
       {{2, 40, 9, 9}, {2, 9, 9, 40}, 0, {3240, 9, 1, 81}},
-      {{10, 10}, {3, 4}, 23, {20, 2}},                                       // slice with steps
-      {{10}, {10}, 9, {-1}},                                                 // reversed
-      {{5}, {4, 5}, 0, {0, 1}},                                              // expand
+      {{10, 10}, {3, 4}, 23, {20, 2}},  // slice with steps
+      {{10}, {10}, 9, {-1}},            // reversed
+      {{5}, {4, 5}, 0, {0, 1}},         // expand
       {{4}, {4, 6}, 0, {1, 0}},
       {{1}, {}, 0, {}},
       {{2, 40, 7, 9}, {2, 40, 7, 9}, 0, {2520, 63, 9, 1}, Layout::kChannelsLast},
@@ -268,7 +295,8 @@ TEST_F(CpuKernels, CopiesMoveBits) {
       Case back{"scatter_copy", params, {Desc(t, s.y, s.layout)}, {Desc(t, s.x)}};
       back.params.Set("value", t == DType::kInt64 ? Attr(int64_t{1} << 60) : Attr(1.5));
       back.values = {Values(static_cast<size_t>(NumElements(s.y)), 3)};
-      for (size_t i = 0; i < back.values[0].size(); ++i) back.values[0][i] = static_cast<double>(i % 128);
+      for (size_t i = 0; i < back.values[0].size(); ++i)
+        back.values[0][i] = static_cast<double>(i % 128);
       ExpectSameBits(*Cpu("scatter_copy"), Ref("scatter_copy"), back);
     }
   }
@@ -276,7 +304,10 @@ TEST_F(CpuKernels, CopiesMoveBits) {
 
 TEST_F(CpuKernels, ConcatAndFillMoveBits) {
   for (DType t : {kF32, kF16, DType::kBool}) {
-    Case c{"concat", {{"axis", int64_t{1}}}, {Desc(t, {3, 4, 5}), Desc(t, {3, 0, 5}), Desc(t, {3, 2, 5})}, {Desc(t, {3, 6, 5})}};
+    Case c{"concat",
+           {{"axis", int64_t{1}}},
+           {Desc(t, {3, 4, 5}), Desc(t, {3, 0, 5}), Desc(t, {3, 2, 5})},
+           {Desc(t, {3, 6, 5})}};
     ExpectSameBits(*Cpu("concat"), Ref("concat"), c);
     c = {"fill", {{"value", 0.1}}, {}, {Desc(t, {1000})}};
     ExpectSameBits(*Cpu("fill"), Ref("fill"), c);
@@ -288,15 +319,21 @@ TEST_F(CpuKernels, GatherAndItsGradientHaveTheBitsOfTheReference) {
     Dims data, y;
     int64_t axis;
   };
-  for (const Shape& s : {Shape{{30, 64}, {4, 5, 64}, 0}, Shape{{3, 30, 7}, {3, 4, 5, 7}, 1}, Shape{{30}, {4, 5}, 0}, Shape{{30, 5000}, {4, 5, 5000}, 0}}) {
+  for (const Shape& s : {Shape{{30, 64}, {4, 5, 64}, 0}, Shape{{3, 30, 7}, {3, 4, 5, 7}, 1},
+                         Shape{{30}, {4, 5}, 0}, Shape{{30, 5000}, {4, 5, 5000}, 0}}) {
     for (DType t : kTypes) {
       for (DType index : {DType::kInt32, DType::kInt64}) {
         Values indices(20);
-        for (size_t i = 0; i < 20; ++i) indices[i] = static_cast<double>(i * i % 30) - (i % 3 == 0 ? 30 : 0);
-        Case c{"gather", {{"axis", s.axis}}, {Desc(t, s.data), Desc(index, {4, 5})}, {Desc(t, s.y)}};
+        for (size_t i = 0; i < 20; ++i)
+          indices[i] = static_cast<double>(i * i % 30) - (i % 3 == 0 ? 30 : 0);
+        Case c{
+            "gather", {{"axis", s.axis}}, {Desc(t, s.data), Desc(index, {4, 5})}, {Desc(t, s.y)}};
         c.values = {{}, indices};
         ExpectSameBits(*Cpu("gather"), Ref("gather"), c);
-        Case back{"gather_bwd", {{"axis", s.axis}}, {Desc(t, s.y), Desc(index, {4, 5})}, {Desc(t, s.data)}};
+        Case back{"gather_bwd",
+                  {{"axis", s.axis}},
+                  {Desc(t, s.y), Desc(index, {4, 5})},
+                  {Desc(t, s.data)}};
         back.values = {{}, indices};
         ExpectSameBits(*Cpu("gather_bwd"), Ref("gather_bwd"), back);
       }
@@ -305,7 +342,10 @@ TEST_F(CpuKernels, GatherAndItsGradientHaveTheBitsOfTheReference) {
 }
 
 TEST_F(CpuKernels, GatherReportsAnIndexOutOfRange) {
-  Case c{"gather", {{"axis", int64_t{0}}}, {Desc(kF32, {5, 2}), Desc(DType::kInt64, {3})}, {Desc(kF32, {3, 2})}};
+  Case c{"gather",
+         {{"axis", int64_t{0}}},
+         {Desc(kF32, {5, 2}), Desc(DType::kInt64, {3})},
+         {Desc(kF32, {3, 2})}};
   c.values = {{}, {1, 5, 0}};
   FillValues(c);
   EXPECT_EQ(kernel_test::Run(*Cpu("gather"), c, {}, std::byte{1}).index_error, 2);
@@ -315,7 +355,10 @@ TEST_F(CpuKernels, DropoutHasTheBitsOfTheReference) {
   for (DType t : kTypes) {
     for (const Dims& d : {Dims{1}, Dims{7, 9}, Dims{100, 1003}}) {
       for (double ratio : {0.0, 0.1, 0.5, 1.0}) {
-        Case c{"dropout", {{"stream", int64_t{7}}}, {Desc(t, d), Desc(kF32, {}), Desc(DType::kInt64, {2})}, {Desc(t, d), Desc(DType::kBool, d)}};
+        Case c{"dropout",
+               {{"stream", int64_t{7}}},
+               {Desc(t, d), Desc(kF32, {}), Desc(DType::kInt64, {2})},
+               {Desc(t, d), Desc(DType::kBool, d)}};
         c.values = {{}, {ratio}, {123456789012.0, 5}};
         ExpectSameBits(*Cpu("dropout"), Ref("dropout"), c);
       }

@@ -51,7 +51,10 @@ TEST_F(CpuKernels, ConvBackwardDataMatchesTheReference) {
   for (const ConvShape& s : kConvs) {
     for (DType t : kTypes) {
       for (Layout layout : {Layout::kRowMajor, Layout::kChannelsLast}) {
-        Case c{"conv_bwd_data", ConvParams(s), {Desc(t, s.y, layout), Desc(t, s.w)}, {Desc(t, s.x, layout)}};
+        Case c{"conv_bwd_data",
+               ConvParams(s),
+               {Desc(t, s.y, layout), Desc(t, s.w)},
+               {Desc(t, s.x, layout)}};
         c.terms = static_cast<double>(NumElements(s.w) / s.w[1]);
         Check(c);
         c.inputs.push_back(Desc(t, {s.x[1]}));
@@ -66,7 +69,10 @@ TEST_F(CpuKernels, ConvBackwardWeightsMatchesTheReference) {
     for (DType t : kTypes) {
       for (Layout layout : {Layout::kRowMajor, Layout::kChannelsLast}) {
         for (DType to : {t, kF32}) {
-          Case c{"conv_bwd_weights", ConvParams(s), {Desc(t, s.x, layout), Desc(t, s.y, layout)}, {Desc(to, s.w)}};
+          Case c{"conv_bwd_weights",
+                 ConvParams(s),
+                 {Desc(t, s.x, layout), Desc(t, s.y, layout)},
+                 {Desc(to, s.w)}};
           c.terms = static_cast<double>(NumElements(s.y) / s.y[1]);
           Check(c);
         }
@@ -96,8 +102,10 @@ TEST_F(CpuKernels, ConvBitsDoNotDependOnThreadsWhenDeterministic) {
                     {"conv_bwd_weights", params, {Desc(t, x), Desc(t, x)}, {Desc(kF32, w)}}};
     for (Case& c : cases) {
       FillValues(c);
-      const auto one = kernel_test::Run(*Cpu(c.kernel), c, {.threads = 1, .deterministic = true}, std::byte{1});
-      const auto two = kernel_test::Run(*Cpu(c.kernel), c, {.threads = 2, .deterministic = true}, std::byte{2});
+      const auto one =
+          kernel_test::Run(*Cpu(c.kernel), c, {.threads = 1, .deterministic = true}, std::byte{1});
+      const auto two =
+          kernel_test::Run(*Cpu(c.kernel), c, {.threads = 2, .deterministic = true}, std::byte{2});
       EXPECT_TRUE(one.outputs[0] == two.outputs[0]) << c.kernel;
     }
   }
@@ -110,7 +118,8 @@ TEST_F(CpuKernels, SoftmaxMatchesTheReference) {
     Dims x;
     int64_t axis;
   };
-  const Shape shapes[] = {{{7, 10}, 1}, {{33, 257}, 1}, {{3, 5000}, 1}, {{4, 9, 50}, 1}, {{3, 21, 17, 19}, 1}, {{40, 6}, 0}, {{1}, 0}};
+  const Shape shapes[] = {{{7, 10}, 1},         {{33, 257}, 1}, {{3, 5000}, 1}, {{4, 9, 50}, 1},
+                          {{3, 21, 17, 19}, 1}, {{40, 6}, 0},   {{1}, 0}};
   for (const Shape& s : shapes) {
     for (DType t : kTypes) {
       for (const char* kernel : {"softmax", "log_softmax"}) {
@@ -155,8 +164,12 @@ void ForEachLoss(F f) {
             if (ignore) params.Set("ignore_index", int64_t{-100});
             if (smoothing != 0) params.Set("label_smoothing", smoothing);
             Values label(static_cast<size_t>(samples)), weight(static_cast<size_t>(classes));
-            for (size_t i = 0; i < label.size(); ++i) label[i] = ignore && i % 5 == 1 ? -100.0 : static_cast<double>(static_cast<int64_t>(i * 7 + i / 3) % classes);
-            for (size_t i = 0; i < weight.size(); ++i) weight[i] = 0.25 + static_cast<double>(i % 5);
+            for (size_t i = 0; i < label.size(); ++i)
+              label[i] = ignore && i % 5 == 1
+                             ? -100.0
+                             : static_cast<double>(static_cast<int64_t>(i * 7 + i / 3) % classes);
+            for (size_t i = 0; i < weight.size(); ++i)
+              weight[i] = 0.25 + static_cast<double>(i % 5);
             f(scores, labels, params, label, weighted ? weight : Values{});
           }
         }
@@ -166,18 +179,27 @@ void ForEachLoss(F f) {
 }
 
 TEST_F(CpuKernels, CrossEntropyMatchesTheReference) {
-  ForEachLoss([&](const Dims& scores, const Dims& labels, const Attrs& params, const Values& label, const Values& weight) {
+  ForEachLoss([&](const Dims& scores, const Dims& labels, const Attrs& params, const Values& label,
+                  const Values& weight) {
     for (DType t : kTypes) {
       const Dims loss = params.String("reduction") == "none" ? labels : Dims{};
       const TensorDesc weights = weight.empty() ? TensorDesc{} : Desc(t, {scores[1]});
-      Case c{"softmax_cross_entropy", params, {Desc(t, scores), Desc(DType::kInt64, labels), weights}, {Desc(kF32, loss), Desc(t, scores), Desc(kF32, {})}};
+      Case c{"softmax_cross_entropy",
+             params,
+             {Desc(t, scores), Desc(DType::kInt64, labels), weights},
+             {Desc(kF32, loss), Desc(t, scores), Desc(kF32, {})}};
       c.values = {{}, label, weight};
       c.terms = 16;
       c.in_place = {{0, 1}};
       Check(c);
-      Case b{"softmax_cross_entropy_bwd", params, {Desc(kF32, loss), Desc(t, scores), Desc(DType::kInt32, labels), weights, Desc(kF32, {})}, {Desc(t, scores)}};
+      Case b{
+          "softmax_cross_entropy_bwd",
+          params,
+          {Desc(kF32, loss), Desc(t, scores), Desc(DType::kInt32, labels), weights, Desc(kF32, {})},
+          {Desc(t, scores)}};
       Values log_prob(static_cast<size_t>(NumElements(scores)));
-      for (size_t i = 0; i < log_prob.size(); ++i) log_prob[i] = -0.1 - static_cast<double>(i % 17) / 4;
+      for (size_t i = 0; i < log_prob.size(); ++i)
+        log_prob[i] = -0.1 - static_cast<double>(i % 17) / 4;
       b.values = {{}, log_prob, label, weight, {7}};
       b.terms = 4;
       b.in_place = {{1, 0}};
@@ -187,21 +209,52 @@ TEST_F(CpuKernels, CrossEntropyMatchesTheReference) {
 }
 
 TEST_F(CpuKernels, NllLossMatchesTheReference) {
-  ForEachLoss([&](const Dims& scores, const Dims& labels, const Attrs& params, const Values& label, const Values& weight) {
+  ForEachLoss([&](const Dims& scores, const Dims& labels, const Attrs& params, const Values& label,
+                  const Values& weight) {
     if (params.Has("label_smoothing")) return;
     const Dims loss = params.String("reduction") == "none" ? labels : Dims{};
     const TensorDesc weights = weight.empty() ? TensorDesc{} : Desc(kF32, {scores[1]});
-    Case c{"nll_loss", params, {Desc(kBF16, scores), Desc(DType::kInt64, labels), weights}, {Desc(kF32, loss), Desc(kF32, {})}};
+    Case c{"nll_loss",
+           params,
+           {Desc(kBF16, scores), Desc(DType::kInt64, labels), weights},
+           {Desc(kF32, loss), Desc(kF32, {})}};
     c.values = {{}, label, weight};
     Check(c);
-    Case b{"nll_loss_bwd", params, {Desc(kF32, loss), Desc(DType::kInt64, labels), weights, Desc(kF32, {})}, {Desc(kF16, scores)}};
+    Case b{"nll_loss_bwd",
+           params,
+           {Desc(kF32, loss), Desc(DType::kInt64, labels), weights, Desc(kF32, {})},
+           {Desc(kF16, scores)}};
     b.values = {{}, label, weight, {7}};
     Check(b);
   });
 }
 
+TEST_F(CpuKernels, TopKMatchesTheReference) {
+  for (DType t : kTypes) {
+    for (int64_t k : {1, 3}) {
+      Case c{"topk_correct",
+             {{"k", k}},
+             {Desc(t, {50, 2300}), Desc(DType::kInt64, {50})},
+             {Desc(kF32, {50})}};
+      c.values = {Values(50 * 2300), Values(50)};
+      for (size_t i = 0; i < 50; ++i) {
+        c.values[1][i] = static_cast<double>(i * 46);
+        for (size_t j = 0; j < 2300; ++j)
+          c.values[0][i * 2300 + j] = static_cast<double>(j * 37 % 400);  // ties
+        c.values[0][i * 2300 + i * 46] = 398.0 + static_cast<double>(i % 3);
+      }
+      c.values[0][99] = NAN;
+      c.values[1][7] = -100;
+      Check(c);
+    }
+  }
+}
+
 TEST_F(CpuKernels, LossReportsALabelOutOfRange) {
-  Case c{"softmax_cross_entropy", {}, {Desc(kF32, {4, 3}), Desc(DType::kInt64, {4})}, {Desc(kF32, {}), Desc(kF32, {4, 3}), Desc(kF32, {})}};
+  Case c{"softmax_cross_entropy",
+         {},
+         {Desc(kF32, {4, 3}), Desc(DType::kInt64, {4})},
+         {Desc(kF32, {}), Desc(kF32, {4, 3}), Desc(kF32, {})}};
   c.values = {{}, {0, 1, 3, 2}};
   FillValues(c);
   EXPECT_EQ(kernel_test::Run(*Cpu(c.kernel), c, {}, std::byte{1}).index_error, 3);
@@ -216,16 +269,24 @@ TEST_F(CpuKernels, BatchNormMatchesTheReference) {
     Dims x;
     Layout layout;
   };
-  const Shape shapes[] = {{{4, 3, 7, 9}, row}, {{4, 3, 7, 9}, last}, {{8, 33, 6, 6}, last}, {{2, 5, 3000}, row}, {{600, 20}, row}, {{3, 1100, 4, 2}, last}, {{5, 7, 1, 1}, row}, {{2, 3, 2, 3, 4}, last}};
+  const Shape shapes[] = {{{4, 3, 7, 9}, row}, {{4, 3, 7, 9}, last},   {{8, 33, 6, 6}, last},
+                          {{2, 5, 3000}, row}, {{600, 20}, row},       {{3, 1100, 4, 2}, last},
+                          {{5, 7, 1, 1}, row}, {{2, 3, 2, 3, 4}, last}};
   for (const Shape& s : shapes) {
     for (DType t : kTypes) {
       const TensorDesc x = Desc(t, s.x, s.layout), v = Desc(kF32, {s.x[1]});
       const double count = static_cast<double>(NumElements(s.x) / s.x[1]);
       Values variance(static_cast<size_t>(s.x[1]));
-      for (size_t i = 0; i < variance.size(); ++i) variance[i] = 0.5 + static_cast<double>(i % 7) / 4;
-      Values shifted(static_cast<size_t>(NumElements(s.x)));  // mean 10, deviation 1: cancellation shows
-      for (size_t i = 0; i < shifted.size(); ++i) shifted[i] = 10 + std::sin(static_cast<double>(i * i % 1000));
-      Case train{"batch_norm_train", {{"epsilon", 1e-5}, {"momentum", 0.9}, {"unbiased", int64_t{1}}}, {x, v, v, v, v}, {x, v, v, v, v}};
+      for (size_t i = 0; i < variance.size(); ++i)
+        variance[i] = 0.5 + static_cast<double>(i % 7) / 4;
+      Values shifted(
+          static_cast<size_t>(NumElements(s.x)));  // mean 10, deviation 1: cancellation shows
+      for (size_t i = 0; i < shifted.size(); ++i)
+        shifted[i] = 10 + std::sin(static_cast<double>(i * i % 1000));
+      Case train{"batch_norm_train",
+                 {{"epsilon", 1e-5}, {"momentum", 0.9}, {"unbiased", int64_t{1}}},
+                 {x, v, v, v, v},
+                 {x, v, v, v, v}};
       train.terms = count;
       train.values = {{}, {}, {}, {}, variance};
       train.in_place = {{0, 0}, {3, 1}, {4, 2}};
@@ -238,7 +299,10 @@ TEST_F(CpuKernels, BatchNormMatchesTheReference) {
       backward.values = {{}, {}, {}, {}, variance};
       backward.in_place = {{1, 0}};
       Check(backward);
-      Case infer{"batch_norm_infer", {{"epsilon", 1e-3}, {"post", std::string("relu")}}, {x, v, v, v, v}, {x}};
+      Case infer{"batch_norm_infer",
+                 {{"epsilon", 1e-3}, {"post", std::string("relu")}},
+                 {x, v, v, v, v},
+                 {x}};
       infer.values = {{}, {}, {}, {}, variance};
       infer.terms = 4;
       infer.in_place = {{0, 0}};
@@ -278,11 +342,16 @@ TEST_F(CpuKernels, PoolsMatchTheReference) {
   for (const Shape& s : shapes) {
     for (DType t : kTypes) {
       for (Layout layout : {Layout::kRowMajor, Layout::kChannelsLast}) {
-        const Attrs params = {{"kernel_shape", s.kernel}, {"strides", s.strides}, {"dilations", s.dilations}, {"pads", s.pads}};
-        const TensorDesc x = Desc(t, s.x, layout), y = Desc(t, s.y, layout), index = Desc(DType::kInt32, s.y, layout);
+        const Attrs params = {{"kernel_shape", s.kernel},
+                              {"strides", s.strides},
+                              {"dilations", s.dilations},
+                              {"pads", s.pads}};
+        const TensorDesc x = Desc(t, s.x, layout), y = Desc(t, s.y, layout),
+                         index = Desc(DType::kInt32, s.y, layout);
         Case max{"pool_max", params, {x}, {y, index}};
         max.values = {Values(static_cast<size_t>(x.elements()))};  // many ties
-        for (size_t i = 0; i < max.values[0].size(); ++i) max.values[0][i] = static_cast<double>(i * i % 7) - 3;
+        for (size_t i = 0; i < max.values[0].size(); ++i)
+          max.values[0][i] = static_cast<double>(i * i % 7) - 3;
         Check(max);
         max.values[0][5] = NAN;
         max.values[0][6] = -INFINITY;
@@ -292,7 +361,8 @@ TEST_F(CpuKernels, PoolsMatchTheReference) {
         Case back{"pool_max_bwd", params, {y, index}, {x}};
         back.values = {{}, Values(static_cast<size_t>(y.elements()))};
         for (size_t i = 0; i < back.values[1].size(); ++i) {
-          back.values[1][i] = LoadDouble(DType::kInt32, forward.outputs[1].get(), static_cast<int64_t>(i));
+          back.values[1][i] =
+              LoadDouble(DType::kInt32, forward.outputs[1].get(), static_cast<int64_t>(i));
         }
         Check(back);
         for (int64_t include : {0, 1}) {

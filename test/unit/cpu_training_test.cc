@@ -22,7 +22,8 @@ void FillPositive(Case& c, size_t first) {
   c.values.resize(c.inputs.size());
   for (size_t i = first; i < c.inputs.size(); ++i) {
     c.values[i].resize(static_cast<size_t>(c.inputs[i].elements()));
-    for (size_t k = 0; k < c.values[i].size(); ++k) c.values[i][k] = static_cast<double>(k % 13) / 8;
+    for (size_t k = 0; k < c.values[i].size(); ++k)
+      c.values[i][k] = static_cast<double>(k % 13) / 8;
   }
 }
 
@@ -30,7 +31,10 @@ TEST_F(CpuKernels, AdamHasTheBitsOfTheReference) {
   const TensorDesc scalar = Desc(kF32, {}), flag = Desc(DType::kBool, {});
   for (int64_t decoupled : {0, 1}) {
     for (double skip : {0.0, 1.0}) {
-      Case c{"adam", {{"count", int64_t{3}}, {"decoupled", decoupled}}, {flag, scalar, scalar, scalar, scalar, scalar, scalar, scalar, scalar, scalar}, {}};
+      Case c{"adam",
+             {{"count", int64_t{3}}, {"decoupled", decoupled}},
+             {flag, scalar, scalar, scalar, scalar, scalar, scalar, scalar, scalar, scalar},
+             {}};
       AddLists(c.inputs, 4, kF32);
       AddLists(c.outputs, 3, kF32);
       FillPositive(c, 10 + 9);
@@ -51,10 +55,16 @@ TEST_F(CpuKernels, SgdHasTheBitsOfTheReference) {
   const TensorDesc scalar = Desc(kF32, {}), flag = Desc(DType::kBool, {});
   for (int variant = 0; variant < 24; ++variant) {
     const bool momentum = variant % 2 == 1, nesterov = momentum && variant / 2 % 2 == 1;
-    Case c{"sgd", {{"count", int64_t{3}}, {"nesterov", int64_t{nesterov}}, {"maximize", int64_t{variant % 3 == 2}}}, {flag, scalar, scalar, scalar, scalar, flag}, {}};
+    Case c{"sgd",
+           {{"count", int64_t{3}},
+            {"nesterov", int64_t{nesterov}},
+            {"maximize", int64_t{variant % 3 == 2}}},
+           {flag, scalar, scalar, scalar, scalar, flag},
+           {}};
     AddLists(c.inputs, momentum ? 3 : 2, kF32);
     AddLists(c.outputs, momentum ? 2 : 1, kF32);
-    c.values = {{variant == 9 ? 1.0 : 0.0}, {0.05}, {0.9}, {0.1}, {1e-4}, {variant / 4 % 2 == 1 ? 1.0 : 0.0}};
+    c.values = {{variant == 9 ? 1.0 : 0.0},        {0.05}, {0.9}, {0.1}, {1e-4},
+                {variant / 4 % 2 == 1 ? 1.0 : 0.0}};
     ExpectSameBits(*Cpu("sgd"), Ref("sgd"), c);
   }
 }

@@ -10,8 +10,8 @@ const VecOps& Vec() {
       __builtin_cpu_supports("avx512cd")) {
     return vec_avx512::kVecOps;
   }
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2") &&
-      __builtin_cpu_supports("f16c")) {
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+      __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("f16c")) {
     return vec_avx2::kVecOps;
   }
 #endif

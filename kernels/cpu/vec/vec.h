@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The vectorised inner loops of the CPU kernels, built once per instruction set and chosen at run time.
+// The vectorised inner loops of the CPU kernels, built once per instruction set and chosen at run
+// time.
 //
-// vec/isa_{base,avx2,avx512}.cc compile the same *.inc files with different flags; each exports one table.
-// Loops work on floats in memory that is usually in the L1 cache; callers widen and narrow fp16 and bf16 in
-// blocks, cut work into tasks and join partial sums. Nothing here allocates, locks or starts threads.
-// Sums use a fixed number of lanes, so results depend on the instruction set but never on alignment. No
-// operation is contracted to FMA: elementwise loops give the same bits on every set.
+// vec/isa_{base,avx2,avx512}.cc compile the same *.inc files with different flags; each exports one
+// table. Loops work on floats in memory that is usually in the L1 cache; callers widen and narrow
+// fp16 and bf16 in blocks, cut work into tasks and join partial sums. Nothing here allocates, locks
+// or starts threads. Sums use a fixed number of lanes, so results depend on the instruction set but
+// never on alignment. No operation is contracted to FMA: elementwise loops give the same bits on
+// every set.
 
 #include <cstdint>
 
@@ -14,7 +16,8 @@
 
 namespace ampc::cpu {
 
-/// What a reduction combines. Transformed values first (kSumAbs: |x|, kSumSquare: x * x), then sums.
+/// What a reduction combines. Transformed values first (kSumAbs: |x|, kSumSquare: x * x), then
+/// sums.
 enum class RowOp : int { kSum, kSumAbs, kSumSquare, kMax, kMin };
 inline constexpr int kRowOps = 5;
 
@@ -37,14 +40,15 @@ struct VecOps {
   void (*scale)(const float* x, float alpha, float* y, int64_t n);
 
   // --- elementwise programs (kernels/expr_eval.h)
-  void (*eval)(const ExprProgram& program, const float* const* inputs, float* const* outputs, int64_t n,
-               float* scratch);
+  void (*eval)(const ExprProgram& program, const float* const* inputs, float* const* outputs,
+               int64_t n, float* scratch);
 
   // --- reductions
   /// Over n contiguous floats. Use blocks of at most kBlock and join in double.
   float (*row_reduce[kRowOps])(const float* x, int64_t n);
   /// acc[j] = acc[j] (op) x[i * stride + j] over i < rows, j < cols. Eight rows are added first.
-  void (*column_reduce[kRowOps])(const float* x, int64_t rows, int64_t cols, int64_t stride, float* acc);
+  void (*column_reduce[kRowOps])(const float* x, int64_t rows, int64_t cols, int64_t stride,
+                                 float* acc);
 
   // --- softmax
   /// y = exp(x - shift); returns their sum.
@@ -60,42 +64,52 @@ struct VecOps {
   /// dx = dy - exp(y) * a.
   void (*log_softmax_bwd)(const float* y, const float* dy, float a, float* dx, int64_t n);
 
-  // The same with one row of columns at a time, every operand n floats: sum += exp(x - shift), and so on.
+  // The same with one row of columns at a time, every operand n floats: sum += exp(x - shift), and
+  // so on.
   void (*sum_exp_columns)(const float* x, const float* shift, float* sum, int64_t n);
-  void (*softmax_columns)(const float* x, const float* shift, const float* scale, float* y, int64_t n);
-  void (*log_softmax_columns)(const float* x, const float* shift, const float* log_sum, float* y, int64_t n);
+  void (*softmax_columns)(const float* x, const float* shift, const float* scale, float* y,
+                          int64_t n);
+  void (*log_softmax_columns)(const float* x, const float* shift, const float* log_sum, float* y,
+                              int64_t n);
   void (*multiply_add_columns)(const float* x, const float* y, float* acc, int64_t n);
-  void (*softmax_bwd_columns)(const float* y, const float* dy, const float* sum, float* dx, int64_t n);
-  void (*log_softmax_bwd_columns)(const float* y, const float* dy, const float* sum, float* dx, int64_t n);
+  void (*softmax_bwd_columns)(const float* y, const float* dy, const float* sum, float* dx,
+                              int64_t n);
+  void (*log_softmax_bwd_columns)(const float* y, const float* dy, const float* sum, float* dx,
+                                  int64_t n);
   /// y = exp(x) * scale - w * b; w == nullptr: ones.
   void (*exp_scale)(const float* x, float scale, const float* w, float b, float* y, int64_t n);
+
+  /// How many x[i] come before `own`, the score of class `label`: larger, NaN, or equal with i <
+  /// label.
+  int64_t (*count_better)(const float* x, float own, int64_t label, int64_t n);
 
   // --- norms
   /// y = (x - shift) * a + b, then max(y, 0) when relu.
   void (*affine)(const float* x, float shift, float a, float b, bool relu, float* y, int64_t n);
   /// `rows` rows of n channels.
-  void (*affine_columns)(const float* x, int64_t rows, const float* shift, const float* a, const float* b, bool relu,
-                         float* y, int64_t n);
+  void (*affine_columns)(const float* x, int64_t rows, const float* shift, const float* a,
+                         const float* b, bool relu, float* y, int64_t n);
   /// Sums of x - shift and of (x - shift)^2.
   void (*moments_around)(const float* x, float shift, int64_t n, float* sum, float* square);
   /// The same per column over i < rows, added to sum[j] and square[j].
-  void (*column_moments_around)(const float* x, int64_t rows, int64_t cols, int64_t stride, const float* shift,
-                                float* sum, float* square);
+  void (*column_moments_around)(const float* x, int64_t rows, int64_t cols, int64_t stride,
+                                const float* shift, float* sum, float* square);
   /// Sum of dy * (x - shift).
   float (*dot_around)(const float* dy, const float* x, float shift, int64_t n);
   /// sum[j] += dy, dot[j] += dy * (x - shift[j]) over i < rows.
-  void (*column_dot_around)(const float* dy, const float* x, int64_t rows, int64_t cols, int64_t stride,
-                            const float* shift, float* sum, float* dot);
+  void (*column_dot_around)(const float* dy, const float* x, int64_t rows, int64_t cols,
+                            int64_t stride, const float* shift, float* sum, float* dot);
   /// dx = dy * a + (x - shift) * b + c.
-  void (*norm_bwd)(const float* dy, const float* x, float shift, float a, float b, float c, float* dx,
-                   int64_t n);
-  void (*norm_bwd_columns)(const float* dy, const float* x, int64_t rows, const float* shift, const float* a,
-                           const float* b, const float* c, float* dx, int64_t n);
+  void (*norm_bwd)(const float* dy, const float* x, float shift, float a, float b, float c,
+                   float* dx, int64_t n);
+  void (*norm_bwd_columns)(const float* dy, const float* x, int64_t rows, const float* shift,
+                           const float* a, const float* b, const float* c, float* dx, int64_t n);
 
   // --- pooling: lanes are neighbouring outputs (row-major, x strided) or channels (channels-last)
-  /// Lane i sees x[i * stride] at position index + i * step; best and where are updated when it is larger.
-  /// where < 0: nothing seen yet.
-  void (*max_update)(const float* x, int64_t stride, int32_t index, int32_t step, float* best, int32_t* where, int64_t n);
+  /// Lane i sees x[i * stride] at position index + i * step; best and where are updated when it is
+  /// larger. where < 0: nothing seen yet.
+  void (*max_update)(const float* x, int64_t stride, int32_t index, int32_t step, float* best,
+                     int32_t* where, int64_t n);
   /// acc[i] += x[i * stride].
   void (*add_strided)(const float* x, int64_t stride, float* acc, int64_t n);
   /// acc[i] += where[i] == position ? dy[i] : 0.
@@ -104,9 +118,10 @@ struct VecOps {
   void (*add_scaled)(const float* dy, float a, float* acc, int64_t n);
 
   // --- dropout (kernels/philox.h)
-  /// Element i of 4 * quads, the first of which is 4 * first: kept iff its bits >= threshold; y = kept ? x / keep : 0.
-  void (*dropout)(int64_t seed, int64_t index, uint32_t stream, int64_t first, int64_t quads, uint64_t threshold,
-                  float keep, const float* x, float* y, uint8_t* mask);
+  /// Element i of 4 * quads, the first of which is 4 * first: kept iff its bits >= threshold; y =
+  /// kept ? x / keep : 0.
+  void (*dropout)(int64_t seed, int64_t index, uint32_t stream, int64_t first, int64_t quads,
+                  uint64_t threshold, float keep, const float* x, float* y, uint8_t* mask);
 
   // --- optimizers: the formulas of kernels.def, in their order of operations
   /// u = g * inv; returns 1 when any u is not finite; *square += sum of u * u (in double).
@@ -114,8 +129,8 @@ struct VecOps {
   void (*adam)(const AdamScalars& s, bool decoupled, const float* w, const float* g, const float* m,
                const float* v, float* w_out, float* m_out, float* v_out, int64_t n);
   /// v == nullptr: no momentum.
-  void (*sgd)(const SgdScalars& s, bool nesterov, bool first, const float* w, const float* g, const float* v,
-              float* w_out, float* v_out, int64_t n);
+  void (*sgd)(const SgdScalars& s, bool nesterov, bool first, const float* w, const float* g,
+              const float* v, float* w_out, float* v_out, int64_t n);
 };
 
 /// The widest table that this processor can run.

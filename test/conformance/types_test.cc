@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Types over the samples table, and the cast classes of the rows.
+//
+// The types that an own op's row infers are those that ONNX infers from the op's body, strictly and in every element type;
+// nodes that gradient rules make are included. Standard ops get their types from ONNX's schemas; ort_test.py compares them
+// with what onnxruntime really computes.
+#include <set>
+
+#include <gtest/gtest.h>
+#include <onnx/checker.h>
+#include <onnx/onnx_pb.h>
+#include <onnx/shape_inference/implementation.h>
+
+#include "compiler/onnx/own_functions.h"
+#include "compiler/onnx/proto_util.h"
+#include "test/conformance/samples.h"
+
+namespace ampc::conformance {
+namespace {
+
+constexpr DType kTypes[] = {DType::kFloat64, DType::kFloat32, DType::kFloat16, DType::kBFloat16};
+
+std::string TypeText(const onnx::TypeProto& type) {
+  std::string text = fmt::format("{}[", OnnxTypeName(type.tensor_type().elem_type()));
+  for (const auto& d : type.tensor_type().shape().dim()) text += d.has_dim_value() ? fmt::format("{},", d.dim_value()) : "?,";
+  return text + "]";
+}
+
+/// The types of the row stand in the model's outputs; without them, ONNX finds its own from the body.
+void ExpectTypesOfBody(const ir::Graph& graph, ir::NodeId node) {
+  onnx::ModelProto model;
+  const Status made = MakeNodeModel(graph, node, &model);
+  ASSERT_TRUE(made.ok()) << made.ToString();
+  std::vector<std::string> expected;
+  for (auto& out : *model.mutable_graph()->mutable_output()) {
+    expected.push_back(TypeText(out.type()));
+    out.clear_type();
+  }
+  try {
+    onnx::shape_inference::InferShapes(model, onnx::OpSchemaRegistry::Instance(), onnx::ShapeInferenceOptions(true, 1, true));
+    onnx::checker::check_model(model);
+  } catch (const std::exception& e) {
+    FAIL() << e.what();
+  }
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(TypeText(model.graph().output(static_cast<int>(i)).type()), expected[i]) << "output " << i;
+  }
+}
+
+TEST(Types, OwnOpsAgreeWithTheirBodies) {
+  std::set<std::string> seen;
+  for (const Sample& sample : AllSamples()) {
+    for (const DType type : kTypes) {
+      SCOPED_TRACE(fmt::format("{} in {}", Describe(sample), Name(type)));
+      auto instance = Build(sample, type);
+      ASSERT_TRUE(instance.ok()) << instance.status().ToString();
+      const Status status = AddGradientNodes(*instance, sample);
+      ASSERT_TRUE(status.ok()) << status.ToString();
+      const ir::Graph& g = instance->graph();
+      for (const ir::NodeId n : g.Order()) {
+        if (g.node(n).op->domain != kOwnDomain) continue;
+        ExpectTypesOfBody(g, n);
+        seen.insert(std::string(g.node(n).op->name));
+      }
+    }
+  }
+  for (const OpDef* op : AllOps()) EXPECT_TRUE(op->domain != kOwnDomain || seen.contains(std::string(op->name))) << op->name;
+}
+
+}  // namespace
+}  // namespace ampc::conformance
