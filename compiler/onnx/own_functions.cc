@@ -7,6 +7,7 @@
 #include <onnx/onnx_pb.h>
 
 #include "compiler/onnx/proto_util.h"
+#include "compiler/ops/infer.h"
 #include "compiler/ops/op_def.h"
 
 namespace ampc {
@@ -32,15 +33,15 @@ void SetType(const ir::TensorType& type, onnx::ValueInfoProto* info) {
 
 Result<std::string> OwnFunctions::NameOf(const ir::Graph& graph, ir::NodeId id) {
   const ir::Node& node = graph.node(id);
+  AMPC_ASSIGN(const std::vector<ir::TypeId> outputs, InferNode(graph, id));  // also of outputs that nobody wants
   BodyContext context{*node.op, node.attrs, {}, {}};
   std::string signature(node.op->name);
-  for (const auto& [values, list] : {std::pair(&node.inputs, &context.inputs), {&node.outputs, &context.outputs}}) {
-    signature += ':';
-    for (const ir::ValueId v : *values) {
-      list->push_back(v == ir::kNone ? nullptr : &graph.type(v));
-      signature += (v == ir::kNone ? std::string("-") : ir::ToString(graph.type(v))) + ' ';
-    }
-  }
+  const auto add = [&](std::vector<const ir::TensorType*>& list, const ir::TensorType* type) {
+    list.push_back(type);
+    signature += (type == nullptr ? std::string("-") : ir::ToString(*type)) + ' ';
+  };
+  for (const ir::ValueId v : node.inputs) add(context.inputs, v == ir::kNone ? nullptr : &graph.type(v));
+  for (const ir::TypeId t : outputs) add(context.outputs, &graph.module().types.Get(t));
   if (node.op->body == nullptr) return InternalError("E7006", "op '{}' has no body", node.op->name).At(graph.Describe(id));
   auto body = node.op->body(context);
   if (!body.ok()) return std::move(body).TakeStatus().At(graph.Describe(id));

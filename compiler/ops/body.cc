@@ -1,11 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-// An elementwise program as the body of an own op: standard ONNX, one node per instruction.
+// Bodies of own ops: shared pieces of text, and elementwise programs as standard ONNX, one node per instruction.
+#include "compiler/ops/body.h"
+
 #include <cmath>
 
 #include "compiler/ops/elementwise.h"
 #include "kernels/expr.h"
 
 namespace ampc {
+
+std::string ListText(std::span<const int64_t> values) {
+  std::string text;
+  for (const int64_t v : values) text += fmt::format("{}{}", text.empty() ? "" : ", ", v);
+  return text;
+}
+
+std::string NumberText(double value) {
+  std::string text = fmt::format("{:.17g}", value);
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  return text;
+}
+
+std::string ScalarText(std::string_view name, double value, std::string_view like) {
+  return fmt::format("{0}_64 = Constant <value = double {{{1}}}> ()\n{0} = CastLike ({0}_64, {2})\n", name, NumberText(value), like);
+}
+
 namespace {
 
 constexpr int kBool = static_cast<int>(DType::kBool);
@@ -67,9 +86,7 @@ class Writer {
   // ONNX text has no inf or nan: they come from arithmetic.
   void Constant(const std::string& r, double v) {
     if (std::isfinite(v)) {
-      // ONNX text takes a float literal only with a point or an exponent.
-      std::string number = type_ == DType::kInt64 ? fmt::format("{}", static_cast<int64_t>(v)) : fmt::format("{:.17g}", v);
-      if (type_ != DType::kInt64 && number.find_first_of(".e") == std::string::npos) number += ".0";
+      const std::string number = type_ == DType::kInt64 ? fmt::format("{}", static_cast<int64_t>(v)) : NumberText(v);
       Line("{} = Constant <value = {} {{{}}}> ()", r, Name(type_), number);
       return;
     }

@@ -6,6 +6,7 @@
 //   Conv            conv              ConvGradData           ConvGradWeights(x, dy)
 //   ConvTranspose   conv_bwd_data     Conv                   ConvGradWeights(dy, x)
 #include "compiler/ir/builder.h"
+#include "compiler/ops/body.h"
 #include "compiler/ops/op_def.h"
 
 namespace ampc {
@@ -164,15 +165,9 @@ Status LowerConvGradWeights(LowerContext& c) {
   return {};
 }
 
-std::string List(std::span<const int64_t> v) {
-  std::string text;
-  for (int64_t x : v) text += fmt::format("{}{}", text.empty() ? "" : ", ", x);
-  return text;
-}
-
 std::string GeometryText(const Attrs& attrs, const std::vector<int64_t>& pads) {
-  return fmt::format("strides = [{}], dilations = [{}], pads = [{}], group = {}", List(attrs.Ints("strides")),
-                     List(attrs.Ints("dilations")), List(pads), attrs.Int("group", 1));
+  return fmt::format("strides = [{}], dilations = [{}], pads = [{}], group = {}", ListText(attrs.Ints("strides")),
+                     ListText(attrs.Ints("dilations")), ListText(pads), attrs.Int("group", 1));
 }
 
 int Compute(const BodyContext& c) {
@@ -199,7 +194,7 @@ Result<std::string> BodyConvGradData(const BodyContext& c) {
     fit[rank + 2 + i] = dx[i + 2] + pads[i] - full;
   }
   return Widen(c) + fmt::format("f = ConvTranspose <{}> (a, b)\n", GeometryText(c.attrs, std::vector<int64_t>(2 * n, 0))) +
-         fmt::format("fit = Constant <value_ints = [{}]> ()\ny = Pad (f, fit)\n", List(fit)) + Narrow(c, "y");
+         fmt::format("fit = Constant <value_ints = [{}]> ()\ny = Pad (f, fit)\n", ListText(fit)) + Narrow(c, "y");
 }
 
 // dw = convolution of x with dy, batch and channels exchanged, strides and dilations exchanged; one per group, joined.
@@ -219,7 +214,7 @@ Result<std::string> BodyConvGradWeights(const BodyContext& c) {
         "ye{0} = Constant <value_ints = [{4}]> ()\nax{0} = Constant <value_ints = [1]> ()\nxg{0} = Slice (a, xs{0}, xe{0}, ax{0})\n"
         "yg{0} = Slice (b, ys{0}, ye{0}, ax{0})\nxt{0} = Transpose <perm = [{5}]> (xg{0})\nyt{0} = Transpose <perm = [{5}]> (yg{0})\n"
         "cv{0} = Conv <strides = [{6}], dilations = [{7}], pads = [{8}]> (xt{0}, yt{0})\nct{0} = Transpose <perm = [{5}]> (cv{0})\n",
-        k, k * cg, (k + 1) * cg, k * mg, (k + 1) * mg, List(swap), List(dilations), List(strides), List(pads));
+        k, k * cg, (k + 1) * cg, k * mg, (k + 1) * mg, ListText(swap), ListText(dilations), ListText(strides), ListText(pads));
     parts += fmt::format("{}ct{}", k == 0 ? "" : ", ", k);
   }
   t += fmt::format("all = Concat <axis = 0> ({})\n", parts);
@@ -227,7 +222,7 @@ Result<std::string> BodyConvGradWeights(const BodyContext& c) {
   std::vector<int64_t> zeros(n, 0), axes(n);
   for (size_t i = 0; i < n; ++i) axes[i] = static_cast<int64_t>(i + 2);
   t += fmt::format("cs = Constant <value_ints = [{}]> ()\nce = Constant <value_ints = [{}]> ()\nca = Constant <value_ints = [{}]> ()\n"
-                   "y = Slice (all, cs, ce, ca)\n", List(zeros), List(Spatial(dw)), List(axes));
+                   "y = Slice (all, cs, ce, ca)\n", ListText(zeros), ListText(Spatial(dw)), ListText(axes));
   return t + Narrow(c, "y");
 }
 

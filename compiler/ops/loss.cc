@@ -2,6 +2,7 @@
 // Losses on class labels: SoftmaxCrossEntropyLoss, NegativeLogLikelihoodLoss, their training forms (which also give what the
 // gradient wants: log-probabilities and the sum of the counted weights), their gradients, and the accuracy metric.
 #include "compiler/ir/builder.h"
+#include "compiler/ops/body.h"
 #include "compiler/ops/op_def.h"
 
 namespace ampc {
@@ -125,10 +126,9 @@ std::string LossPieces(const BodyContext& c, std::string_view log_prob, std::str
 // mass = (1 - e) * wl * hot + e / C * keep * cw: minus its product with lp is the loss of each sample.
 std::string MassText(const BodyContext& c, const ir::TensorType& scores) {
   const double e = c.attrs.Float("label_smoothing", 0);
-  return fmt::format("e32 = Constant <value_float = {:.9g}> ()\ne = CastLike (e32, one)\nn32 = Constant <value_float = {:.9g}> ()\n"
-                     "n = CastLike (n32, one)\nne = Sub (one, e)\nec = Div (e, n)\nh1 = Mul (hot, wl1)\nh2 = Mul (h1, ne)\n"
-                     "s1 = Mul (keep1, cw)\ns2 = Mul (s1, ec)\nmass = Add (h2, s2)\n",
-                     e, static_cast<double>(scores.dims[1]));
+  return ScalarText("e", e, "one") + ScalarText("n", static_cast<double>(scores.dims[1]), "one") +
+         "ne = Sub (one, e)\nec = Div (e, n)\nh1 = Mul (hot, wl1)\nh2 = Mul (h1, ne)\n"
+         "s1 = Mul (keep1, cw)\ns2 = Mul (s1, ec)\nmass = Add (h2, s2)\n";
 }
 
 Result<std::string> BodyCrossEntropy(const BodyContext& c) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "compiler/ir/builder.h"
+#include "compiler/ops/body.h"
 #include "compiler/ops/elementwise.h"
 #include "compiler/ops/op_def.h"
 
@@ -66,8 +67,7 @@ Result<std::string> BodyMatMulEx(const BodyContext& c) {
     }
   }
   text += "p = MatMul (m0, m1)\n";
-  text += fmt::format("alpha32 = Constant <value_float = {:.9g}> ()\nalpha = Cast <to = {}> (alpha32)\ns = Mul (p, alpha)\n",
-                      c.attrs.Float("alpha", 1), static_cast<int>(compute));
+  text += ScalarText("alpha", c.attrs.Float("alpha", 1), "p") + "s = Mul (p, alpha)\n";
   std::string last = "s";
   if (c.inputs.size() > 2 && c.inputs[2] != nullptr) {
     text += fmt::format("w2 = Cast <to = {}> (i2)\nsb = Add (s, w2)\n", static_cast<int>(compute));

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "compiler/ir/builder.h"
+#include "compiler/ops/body.h"
 #include "compiler/ops/op_def.h"
 
 namespace ampc {
@@ -100,12 +101,6 @@ Status LowerSliceGrad(LowerContext& c) {
   return {};
 }
 
-std::string IntList(std::span<const int64_t> v) {
-  std::string text;
-  for (int64_t x : v) text += fmt::format("{}{}", text.empty() ? "" : ", ", x);
-  return text;
-}
-
 // Flat positions of the window, scattered into zeros.
 Result<std::string> BodySliceGrad(const BodyContext& c) {
   const Dims& dims = c.outputs[0]->dims;
@@ -120,16 +115,16 @@ Result<std::string> BodySliceGrad(const BodyContext& c) {
     shape[i] = n;
     text += fmt::format(
         "a{0} = Constant <value_int = {1}> ()\nb{0} = Constant <value_int = {2}> ()\nd{0} = Constant <value_int = {3}> ()\n"
-        "r{0} = Range (a{0}, b{0}, d{0})\ns{0} = Constant <value_ints = [{4}]> ()\np{0} = Reshape (r{0}, s{0})\n",
-        i, start[i] * strides[i], (start[i] + n * step[i]) * strides[i], step[i] * strides[i], IntList(shape));
+        "r{0} = Range (a{0}, b{0}, d{0})\ns{0} = Constant <value_ints = [{4}]> ()\np{0} = Reshape <allowzero = 1> (r{0}, s{0})\n",
+        i, start[i] * strides[i], (start[i] + n * step[i]) * strides[i], step[i] * strides[i], ListText(shape));
     text += i == 0 ? "q0 = Identity (p0)\n" : fmt::format("q{0} = Add (q{1}, p{0})\n", i, i - 1);
   }
   return text + fmt::format(
                     "n = Constant <value_ints = [{}]> ()\nm = Constant <value_ints = [{}]> ()\n"
                     "zero = ConstantOfShape <value = float[1] {{0}}> (n)\nz = CastLike (zero, i0)\n"
-                    "flat = Reshape (i0, m)\npos = Reshape (q{}, m)\nw = ScatterElements <axis = 0> (z, pos, flat)\n"
-                    "shape = Constant <value_ints = [{}]> ()\no0 = Reshape (w, shape)\n",
-                    total, count, dims.empty() ? 0 : dims.size() - 1, IntList(dims));
+                    "flat = Reshape <allowzero = 1> (i0, m)\npos = Reshape <allowzero = 1> (q{}, m)\nw = ScatterElements <axis = 0> (z, pos, flat)\n"
+                    "shape = Constant <value_ints = [{}]> ()\no0 = Reshape <allowzero = 1> (w, shape)\n",
+                    total, count, dims.empty() ? 0 : dims.size() - 1, ListText(dims));
 }
 
 const HostTensor* ConstantInput(const GradContext& g, size_t i) { return g.graph().ConstantOf(g.x(i)); }
@@ -332,12 +327,12 @@ Result<std::string> BodyGatherGrad(const BodyContext& c) {
   for (size_t i = axis + 1; i < dims.size(); ++i) inner *= dims[i];
   const int64_t count = c.inputs[1]->elements();
   return fmt::format(
-      "w = Cast <to = {0}> (i0)\nfs = Constant <value_ints = [{1}, {2}, {3}]> ()\nf = Reshape (w, fs)\n"
-      "is = Constant <value_ints = [{2}]> ()\nix64 = Cast <to = 7> (i1)\nix = Reshape (ix64, is)\n"
+      "w = Cast <to = {0}> (i0)\nfs = Constant <value_ints = [{1}, {2}, {3}]> ()\nf = Reshape <allowzero = 1> (w, fs)\n"
+      "is = Constant <value_ints = [{2}]> ()\nix64 = Cast <to = 7> (i1)\nix = Reshape <allowzero = 1> (ix64, is)\n"
       "depth = Constant <value_int = {4}> ()\nv32 = Constant <value_floats = [0.0, 1.0]> ()\nv = Cast <to = {0}> (v32)\n"
       "hot = OneHot <axis = 0> (ix, depth, v)\np = MatMul (hot, f)\n"
-      "os = Constant <value_ints = [{5}]> ()\nr = Reshape (p, os)\no0 = Cast <to = {6}> (r)\n",
-      static_cast<int>(compute), outer, count, inner, dims[axis], IntList(dims), static_cast<int>(c.outputs[0]->dtype));
+      "os = Constant <value_ints = [{5}]> ()\nr = Reshape <allowzero = 1> (p, os)\no0 = Cast <to = {6}> (r)\n",
+      static_cast<int>(compute), outer, count, inner, dims[axis], ListText(dims), static_cast<int>(c.outputs[0]->dtype));
 }
 
 // ---- change of layout ------------------------------------------------------------------------------------------------

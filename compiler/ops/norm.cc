@@ -5,6 +5,7 @@
 // ONNX's rule: running = running * momentum + batch * (1 - momentum), population variance; `unbiased` is PyTorch's n/(n-1).
 // A channel whose batch statistics are not finite keeps its old ones.
 #include "compiler/ir/builder.h"
+#include "compiler/ops/body.h"
 #include "compiler/ops/op_def.h"
 
 namespace ampc {
@@ -156,26 +157,26 @@ std::string ChannelText(const BodyContext& c) {
     axes += fmt::format(", {}", i);
     shape += ", 1";
   }
-  return fmt::format("ca = Constant <value_ints = [{}]> ()\ncs = Constant <value_ints = [{}]> ()\nx = Cast <to = {}> (i0)\n"
-                     "n32 = Constant <value_float = {:.9g}> ()\nn = CastLike (n32, x)\n",
-                     axes, shape, Acc(c), static_cast<double>(c.inputs[0]->elements()) / static_cast<double>(x[1]));
+  const double n = static_cast<double>(c.inputs[0]->elements()) / static_cast<double>(x[1]);
+  return fmt::format("ca = Constant <value_ints = [{}]> ()\ncs = Constant <value_ints = [{}]> ()\nx = Cast <to = {}> (i0)\n", axes, shape,
+                     Acc(c)) +
+         ScalarText("n", n, "x");
 }
 
 Result<std::string> BodyBatchNormTrain(const BodyContext& c) {
   const double n = static_cast<double>(c.inputs[0]->elements()) / static_cast<double>(c.inputs[0]->dims[1]);
   const double correction = c.attrs.Int("unbiased") != 0 && n > 1 ? n / (n - 1) : 1;
-  return ChannelText(c) +
+  return ChannelText(c) + ScalarText("e", c.attrs.Float("epsilon", 1e-5), "x") + ScalarText("mo", c.attrs.Float("momentum", 0.9), "x") +
+         ScalarText("nm", 1 - c.attrs.Float("momentum", 0.9), "x") + ScalarText("co", correction, "x") +
          fmt::format(
              "m1 = ReduceMean (x, ca)\nd = Sub (x, m1)\nq = Mul (d, d)\nv1 = ReduceMean (q, ca)\n"
-             "e32 = Constant <value_float = {0:.9g}> ()\ne = CastLike (e32, x)\nve = Add (v1, e)\nsd = Sqrt (ve)\ninv1 = Reciprocal (sd)\n"
+             "ve = Add (v1, e)\nsd = Sqrt (ve)\ninv1 = Reciprocal (sd)\n"
              "sc = Reshape (i1, cs)\nbi = Reshape (i2, cs)\nxn = Mul (d, inv1)\nxs = Mul (xn, sc)\nyw = Add (xs, bi)\n"
              "flat = Constant <value_ints = [-1]> ()\nm = Reshape (m1, flat)\nv = Reshape (v1, flat)\ninv = Reshape (inv1, flat)\n"
-             "mo32 = Constant <value_float = {1:.9g}> ()\nmo = CastLike (mo32, x)\none32 = Constant <value_float = 1.0> ()\n"
-             "one = CastLike (one32, x)\nnm = Sub (one, mo)\nco32 = Constant <value_float = {2:.9g}> ()\nco = CastLike (co32, x)\n"
              "vc = Mul (v, co)\nma = Mul (i3, mo)\nmb = Mul (m, nm)\nmn = Add (ma, mb)\nva = Mul (i4, mo)\nvb = Mul (vc, nm)\n"
              "vn = Add (va, vb)\nmz = Sub (m, m)\nvz = Sub (v, v)\nbz = Add (mz, vz)\nbad = IsNaN (bz)\n"
-             "o0 = Cast <to = {3}> (yw)\no1 = Where (bad, i3, mn)\no2 = Where (bad, i4, vn)\no3 = Identity (m)\no4 = Identity (inv)\n",
-             c.attrs.Float("epsilon", 1e-5), c.attrs.Float("momentum", 0.9), correction, static_cast<int>(c.outputs[0]->dtype));
+             "o0 = Cast <to = {}> (yw)\no1 = Where (bad, i3, mn)\no2 = Where (bad, i4, vn)\no3 = Identity (m)\no4 = Identity (inv)\n",
+             static_cast<int>(c.outputs[0]->dtype));
 }
 
 // ---- BatchNormGrad: x, dy, scale, batch mean, inverse deviation -> dx, dscale, dbias ----------------------------------

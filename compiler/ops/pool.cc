@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pooling. MaxPool's training form also gives the position of each maximum in its plane (int32: half of ONNX's Indices).
 #include "compiler/ir/builder.h"
+#include "compiler/ops/body.h"
 #include "compiler/ops/op_def.h"
 
 namespace ampc {
@@ -85,12 +86,6 @@ Status LowerMaxPoolGrad(LowerContext& c) {
   return {};
 }
 
-std::string List(std::span<const int64_t> v) {
-  std::string text;
-  for (int64_t x : v) text += fmt::format("{}{}", text.empty() ? "" : ", ", x);
-  return text;
-}
-
 // An output longer than floor would give comes from ceil_mode.
 bool CeilMode(const Attrs& a, const Dims& x, const Dims& y) {
   const std::vector<int64_t> k = a.Ints("kernel_shape"), s = a.Ints("strides"), d = a.Ints("dilations"), p = a.Ints("pads");
@@ -101,8 +96,8 @@ bool CeilMode(const Attrs& a, const Dims& x, const Dims& y) {
 }
 
 std::string WindowText(const Attrs& a, const Dims& x, const Dims& y) {
-  return fmt::format("kernel_shape = [{}], strides = [{}], dilations = [{}], pads = [{}], ceil_mode = {}", List(a.Ints("kernel_shape")),
-                     List(a.Ints("strides")), List(a.Ints("dilations")), List(a.Ints("pads")), CeilMode(a, x, y) ? 1 : 0);
+  return fmt::format("kernel_shape = [{}], strides = [{}], dilations = [{}], pads = [{}], ceil_mode = {}", ListText(a.Ints("kernel_shape")),
+                     ListText(a.Ints("strides")), ListText(a.Ints("dilations")), ListText(a.Ints("pads")), CeilMode(a, x, y) ? 1 : 0);
 }
 
 int64_t Plane(const Dims& dims) { return NumElements(std::span(dims).subspan(2)); }
@@ -121,11 +116,11 @@ Result<std::string> BodyMaxPoolGrad(const BodyContext& c) {
   const int compute = static_cast<int>(c.inputs[0]->dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32);
   const int64_t planes = x[0] * x[1];
   return fmt::format(
-      "w = Cast <to = {0}> (i0)\nix = Cast <to = 7> (i1)\nfs = Constant <value_ints = [{1}, {2}]> ()\nd = Reshape (w, fs)\n"
-      "p = Reshape (ix, fs)\nzs = Constant <value_ints = [{1}, {3}]> ()\nz0 = ConstantOfShape <value = float[1] {{0}}> (zs)\n"
+      "w = Cast <to = {0}> (i0)\nix = Cast <to = 7> (i1)\nfs = Constant <value_ints = [{1}, {2}]> ()\nd = Reshape <allowzero = 1> (w, fs)\n"
+      "p = Reshape <allowzero = 1> (ix, fs)\nzs = Constant <value_ints = [{1}, {3}]> ()\nz0 = ConstantOfShape <value = float[1] {{0}}> (zs)\n"
       "z = Cast <to = {0}> (z0)\ns = ScatterElements <axis = 1, reduction = \"add\"> (z, p, d)\nos = Constant <value_ints = [{4}]> ()\n"
-      "r = Reshape (s, os)\no0 = Cast <to = {5}> (r)\n",
-      compute, planes, Plane(y), Plane(x), List(x), static_cast<int>(c.outputs[0]->dtype));
+      "r = Reshape <allowzero = 1> (s, os)\no0 = Cast <to = {5}> (r)\n",
+      compute, planes, Plane(y), Plane(x), ListText(x), static_cast<int>(c.outputs[0]->dtype));
 }
 
 // ---- AveragePool, global pools ---------------------------------------------------------------------------------------
@@ -181,15 +176,15 @@ Result<std::string> BodyAveragePoolGrad(const BodyContext& c) {
     fit[2 + i] = -p[i];
     fit[rank + 2 + i] = x[i + 2] + p[i] - full;
   }
-  const std::string geometry = fmt::format("strides = [{}], dilations = [{}]", List(s), List(d));
+  const std::string geometry = fmt::format("strides = [{}], dilations = [{}]", ListText(s), ListText(d));
   return fmt::format(
-      "w = Cast <to = {0}> (i0)\nfs = Constant <value_ints = [{1}]> ()\ndy = Reshape (w, fs)\nks = Constant <value_ints = [{2}]> ()\n"
+      "w = Cast <to = {0}> (i0)\nfs = Constant <value_ints = [{1}]> ()\ndy = Reshape <allowzero = 1> (w, fs)\nks = Constant <value_ints = [{2}]> ()\n"
       "k32 = ConstantOfShape <value = float[1] {{1}}> (ks)\nk = Cast <to = {0}> (k32)\nxs = Constant <value_ints = [{3}]> ()\n"
       "x32 = ConstantOfShape <value = float[1] {{1}}> (xs)\nx1 = Cast <to = {0}> (x32)\npp = Constant <value_ints = [{4}]> ()\n"
       "x2 = Pad (x1, pp)\ncount = Conv <{5}> (x2, k)\nq = Div (dy, count)\nf = ConvTranspose <{5}> (q, k)\n"
-      "fp = Constant <value_ints = [{6}]> ()\nr = Pad (f, fp)\nos = Constant <value_ints = [{7}]> ()\nr2 = Reshape (r, os)\n"
+      "fp = Constant <value_ints = [{6}]> ()\nr = Pad (f, fp)\nos = Constant <value_ints = [{7}]> ()\nr2 = Reshape <allowzero = 1> (r, os)\n"
       "o0 = Cast <to = {8}> (r2)\n",
-      compute, List(flat_y), List(window), List(ones_dims), List(pad_ones), geometry, List(fit), List(x),
+      compute, ListText(flat_y), ListText(window), ListText(ones_dims), ListText(pad_ones), geometry, ListText(fit), ListText(x),
       static_cast<int>(c.outputs[0]->dtype));
 }
 

@@ -95,11 +95,11 @@ Result<std::string> BodyDropoutTrain(const BodyContext& c) {
   }
   const int acc = static_cast<int>(c.inputs[0]->dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32);
   return t + fmt::format(
-      "qs = Constant <value_ints = [{0}, 1]> ()\nra = Reshape (a10, qs)\nrb = Reshape (b10, qs)\nrc = Reshape (c10, qs)\nrd = Reshape (d10, qs)\n"
-      "all = Concat <axis = 1> (ra, rb, rc, rd)\nfs = Constant <value_ints = [-1]> ()\nflat = Reshape (all, fs)\n"
+      "qs = Constant <value_ints = [{0}, 1]> ()\nra = Reshape <allowzero = 1> (a10, qs)\nrb = Reshape <allowzero = 1> (b10, qs)\nrc = Reshape <allowzero = 1> (c10, qs)\nrd = Reshape <allowzero = 1> (d10, qs)\n"
+      "all = Concat <axis = 1> (ra, rb, rc, rd)\nfs = Constant <value_ints = [-1]> ()\nflat = Reshape <allowzero = 1> (all, fs)\n"
       "s0 = Constant <value_ints = [0]> ()\ns1 = Constant <value_ints = [{1}]> ()\ncut = Slice (flat, s0, s1)\nu0 = Cast <to = 11> (cut)\n"
       "p32 = Constant <value = double {{2.3283064365386963e-10}}> ()\nu = Mul (u0, p32)\nrat = Cast <to = 11> (i1)\n"
-      "less = Less (u, rat)\nkeep = Not (less)\nxs = Constant <value_ints = [{2}]> ()\no1 = Reshape (keep, xs)\n"
+      "less = Less (u, rat)\nkeep = Not (less)\nxs = Constant <value_ints = [{2}]> ()\no1 = Reshape <allowzero = 1> (keep, xs)\n"
       "w = Cast <to = {3}> (i0)\nra1 = Cast <to = {3}> (i1)\none32 = Constant <value_float = 1.0> ()\none = CastLike (one32, ra1)\n"
       "k1 = Sub (one, ra1)\nsc = Div (w, k1)\nzz = Sub (one, one)\ny = Where (o1, sc, zz)\no0 = Cast <to = {4}> (y)\n",
       quads, n, shape, acc, static_cast<int>(c.outputs[0]->dtype));

@@ -175,7 +175,7 @@ constexpr OpDef kOps[] = {
     Reduce("ReduceMean", kFollowClass, GradMean, LowerMean),
     Reduce("ReduceMax", kFollowClass, GradExtreme, LowerMax),
     Reduce("ReduceMin", kFollowClass, GradExtreme, LowerMin),
-    Reduce("ReduceProd", kFp32OnCuda, GradProd, LowerProd),
+    Reduce("ReduceProd", kFp32Class, GradProd, LowerProd),
     Reduce("ReduceL1", kFp32OnCuda, GradL1, LowerL1),
     Reduce("ReduceL2", kFp32OnCuda, GradL2, LowerL2),
     Reduce("ReduceSumSquare", kFp32OnCuda, GradSumSquare, LowerSumSquare),

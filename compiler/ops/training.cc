@@ -6,6 +6,7 @@
 #include <array>
 
 #include "compiler/ir/builder.h"
+#include "compiler/ops/body.h"
 #include "compiler/ops/elementwise.h"
 #include "compiler/ops/op_def.h"
 
@@ -88,7 +89,7 @@ Status LowerClipNorm(LowerContext& c) {
 
 Result<std::string> BodyClipNorm(const BodyContext& c) {
   std::string t =
-      "e32 = Constant <value_float = 1e-06> ()\ne = CastLike (e32, i0)\nd = Add (i0, e)\nr = Div (i1, d)\n"
+      ScalarText("e", 1e-6, "i0") + "d = Add (i0, e)\nr = Div (i1, d)\n"
       "o32 = Constant <value_float = 1.0> ()\none = CastLike (o32, i0)\nf = Min (r, one)\n";
   for (size_t i = 0; i + 2 < c.inputs.size(); ++i) t += fmt::format("o{} = Mul (i{}, f)\n", i, i + 2);
   return t;

@@ -208,7 +208,7 @@ Conv::Conv(const CallSpec& call, const PrepareOptions& options, Direction direct
     : problem_(Analyse(call, direction)),
       direction_(direction),
       vec_(Vec()),
-      threads_(problem_.flops() < kFlopsForThreads ? 1 : options.threads),
+      threads_(problem_.flops() < kFlopsForThreads ? 1 : std::max(options.threads, 1)),
       relu_(call.params.String("post") == "relu"),
       bias_after_(direction == Direction::kBackwardData && problem_.bias.present()),
       a_(StageOf(call.inputs[0])),

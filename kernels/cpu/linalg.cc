@@ -159,7 +159,7 @@ int ThreadsOf(const Problem& p, const PrepareOptions& options) {
   if (p.flops() < kFlopsForThreads) return 1;
   // Few outputs and long sums: oneDNN splits K between threads.
   if (options.deterministic && p.k > kLongestUnsplitK) return 1;
-  return options.threads;
+  return std::max(options.threads, 1);
 }
 
 Matmul::Matmul(const CallSpec& call, const PrepareOptions& options)

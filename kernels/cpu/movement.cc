@@ -183,18 +183,27 @@ class StridedMove final : public PreparedKernel {
       }
     });
   }
+  /// Through a buffer, so that every line of either side is touched once even where lines collide
+  /// in the cache.
   template <typename E>
   void Tile(E* dense, int64_t dense_stride, E* view, int64_t view_stride, int64_t rows,
             int64_t cols) const {
     if (scatter_) {
-      for (int64_t j = 0; j < cols; ++j) {
-        for (int64_t i = 0; i < rows; ++i) view[j * view_stride + i] = dense[i * dense_stride + j];
-      }
+      Transpose(dense, dense_stride, rows, cols, view, view_stride);
     } else {
-      for (int64_t i = 0; i < rows; ++i) {
-        for (int64_t j = 0; j < cols; ++j) dense[i * dense_stride + j] = view[j * view_stride + i];
-      }
+      Transpose(view, view_stride, cols, rows, dense, dense_stride);
     }
+  }
+  /// to[j][i] = from[i][j], i < rows, j < cols.
+  template <typename E>
+  static void Transpose(const E* from, int64_t from_stride, int64_t rows, int64_t cols, E* to,
+                        int64_t to_stride) {
+    E buffer[kTile][kTile];
+    for (int64_t i = 0; i < rows; ++i) {
+      for (int64_t j = 0; j < cols; ++j) buffer[j][i] = from[i * from_stride + j];
+    }
+    for (int64_t j = 0; j < cols; ++j)
+      std::memcpy(to + j * to_stride, buffer[j], static_cast<size_t>(rows) * sizeof(E));
   }
 
   bool scatter_, fills_ = false;

@@ -26,7 +26,8 @@ struct Pool {
   Axes3 in, out, kernel, stride, dilation, pad;
   bool last;  // channels-last
   bool count_include_pad;
-  DType a, y;  // the call's first input and first output
+  DType a, y;                                // the call's first input and first output
+  std::array<std::vector<int64_t>, 3> taps;  // per axis and output: taps inside the input
 
   static int64_t Volume(const Axes3& v) { return v[0] * v[1] * v[2]; }
   /// Outputs [first, last) along an axis whose tap k lies inside the input.
@@ -41,15 +42,9 @@ struct Pool {
     return o * stride[axis] - pad[axis] + k * dilation[axis];
   }
   bool IsInside(size_t axis, int64_t at) const { return at >= 0 && at < in[axis]; }
-  /// Taps of output o that lie inside the input.
-  int64_t Taps(size_t axis, int64_t o) const {
-    int64_t taps = 0;
-    for (int64_t k = 0; k < kernel[axis]; ++k) taps += IsInside(axis, At(axis, o, k)) ? 1 : 0;
-    return taps;
-  }
   float Share(int64_t o0, int64_t o1, int64_t o2) const {
     const int64_t count =
-        count_include_pad ? Volume(kernel) : Taps(0, o0) * Taps(1, o1) * Taps(2, o2);
+        count_include_pad ? Volume(kernel) : taps[0][o0] * taps[1][o1] * taps[2][o2];
     return 1.0f / static_cast<float>(std::max<int64_t>(count, 1));
   }
 };
@@ -67,7 +62,8 @@ Pool ReadPool(const CallSpec& call, const TensorDesc& x, const TensorDesc& y) {
          x.layout == Layout::kChannelsLast,
          call.params.Int("count_include_pad") != 0,
          call.inputs[0].dtype,
-         call.outputs[0].dtype};
+         call.outputs[0].dtype,
+         {}};
   const auto read = [&](const char* name, std::vector<int64_t> fallback, Axes3& to) {
     const std::vector<int64_t> v = call.params.Ints(name, std::move(fallback));
     for (size_t i = 0; i < axes; ++i) to[skip + i] = v[i];
@@ -79,6 +75,14 @@ Pool ReadPool(const CallSpec& call, const TensorDesc& x, const TensorDesc& y) {
   for (size_t i = 0; i < axes; ++i) {
     p.in[skip + i] = x.dims[2 + i];
     p.out[skip + i] = y.dims[2 + i];
+  }
+  for (size_t axis = 0; axis < 3; ++axis) {
+    for (int64_t o = 0; o < p.out[axis]; ++o) {
+      int64_t inside = 0;
+      for (int64_t k = 0; k < p.kernel[axis]; ++k)
+        inside += p.IsInside(axis, p.At(axis, o, k)) ? 1 : 0;
+      p.taps[axis].push_back(inside);
+    }
   }
   return p;
 }
@@ -235,9 +239,11 @@ class Forward final : public PoolKernel {
 class Backward final : public PoolKernel {
  public:
   Backward(const Pool& p, bool max, int threads) : PoolKernel(p, threads), max_(max) {
-    // Row-major: planes of dx and dy. Channels-last: C sums and a widened row of dy.
-    task_floats_ = p.last ? 2 * CeilDiv(p.c, 16) * 16
-                          : (CeilDiv(in_size(), 16) + CeilDiv(out_size(), 16)) * 16;
+    // Row-major: planes of dx and dy, a row of outputs. Channels-last: C sums and a widened row of
+    // dy.
+    task_floats_ =
+        p.last ? 2 * CeilDiv(p.c, 16) * 16
+               : (CeilDiv(in_size(), 16) + CeilDiv(out_size(), 16) + CeilDiv(p.out[2], 16)) * 16;
   }
 
   void Run(std::span<const void* const> inputs, std::span<void* const> outputs, void* workspace,
@@ -266,20 +272,25 @@ class Backward final : public PoolKernel {
         if (where[o] >= 0 && where[o] < in_size()) acc[where[o]] += d[o];
       }
     } else {
-      for (int64_t row = 0; row < p_.out[0] * p_.out[1]; ++row) {
-        const int64_t o0 = row / p_.out[1], o1 = row % p_.out[1];
-        for (int64_t o2 = 0; o2 < p_.out[2]; ++o2) {
-          const float share = d[row * p_.out[2] + o2] * p_.Share(o0, o1, o2);
-          ForEachWindowRow(p_, o0, o1, [&](int64_t i01) {
-            for (int64_t k = 0; k < p_.kernel[2]; ++k) {
-              const int64_t i2 = p_.At(2, o2, k);
-              if (p_.IsInside(2, i2)) acc[i01 * p_.in[2] + i2] += share;
-            }
-          });
-        }
-      }
+      SpreadPlane(d, acc, scratch + (CeilDiv(in_size(), 16) + CeilDiv(out_size(), 16)) * 16);
     }
     StoreBlock(p_.y, acc, dx, plane * in_size(), in_size());
+  }
+
+  /// acc += what each output of dy gives to its window; `share` holds a row of outputs.
+  void SpreadPlane(const float* dy, float* acc, float* share) const {
+    for (int64_t row = 0; row < p_.out[0] * p_.out[1]; ++row) {
+      const int64_t o0 = row / p_.out[1], o1 = row % p_.out[1];
+      for (int64_t o2 = 0; o2 < p_.out[2]; ++o2)
+        share[o2] = dy[row * p_.out[2] + o2] * p_.Share(o0, o1, o2);
+      ForEachWindowRow(p_, o0, o1, [&](int64_t i01) {
+        for (int64_t k = 0; k < p_.kernel[2]; ++k) {
+          const auto [first, end] = p_.Inside(2, k);
+          float* to = acc + i01 * p_.in[2] + p_.At(2, 0, k);
+          for (int64_t o2 = first; o2 < end; ++o2) to[o2 * p_.stride[2]] += share[o2];
+        }
+      });
+    }
   }
 
   /// Outputs [first, last) whose windows may cover input `at`.

@@ -71,7 +71,7 @@ constexpr Choice kTrainModes[] = {{"train"}, {"preserve"}, {"frozen-eval"}};
 constexpr Choice kBnVars[] = {{"population"}, {"unbiased"}};
 constexpr Choice kWgrads[] = {{"low"}, {"fp32"}};
 constexpr Choice kEvalPrecisions[] = {{"fp32"}, {"same"}};
-constexpr Choice kEmits[] = {{"plan"}, {"step"}, {"text"}, {"schedule"}};
+constexpr Choice kEmits[] = {{"plan"}, {"step", kNotBuilt}, {"text"}, {"schedule"}};
 constexpr KeySpec kEmitKeys[] = {
     {.name = "native", .kind = KeyKind::kBool, .fallback = "false", .heads = "step", .help = "keep low-precision types"},
 };

@@ -258,6 +258,62 @@ void RegisterElementwise() {
   }
 }
 
+void RegisterNormsAndLosses() {
+  for (DType t : {kF32, kBF16, kF16}) {
+    for (Layout layout : {Layout::kRowMajor, Layout::kChannelsLast}) {
+      const std::string tail =
+          "/" + std::string(Name(t)) + (layout == Layout::kRowMajor ? "/nchw" : "/nhwc");
+      const TensorDesc x = Desc(t, {16, 64, 56, 56}, layout), v = Desc(kF32, {64});
+      const TensorDesc y = Desc(t, {16, 64, 28, 28}, layout);
+      const TensorDesc index = Desc(DType::kInt32, {16, 64, 28, 28}, layout);
+      const Attrs epsilon = {{"epsilon", 1e-5}};
+      Register("batch_norm_train" + tail,
+               {"batch_norm_train", epsilon, {x, v, v, v, v}, {x, v, v, v, v}});
+      Register("batch_norm_bwd" + tail, {"batch_norm_bwd", {}, {x, x, v, v, v}, {x, v, v}});
+      const Attrs window = {{"kernel_shape", std::vector<int64_t>{3, 3}},
+                            {"strides", std::vector<int64_t>{2, 2}},
+                            {"pads", std::vector<int64_t>{1, 1, 1, 1}}};
+      Register("pool_max" + tail, {"pool_max", window, {x}, {y, index}});
+      Register("pool_max_bwd" + tail, {"pool_max_bwd", window, {y, index}, {x}});
+      Register("pool_avg" + tail, {"pool_avg", window, {x}, {y}});
+      Register("pool_avg_bwd" + tail, {"pool_avg_bwd", window, {y}, {x}});
+    }
+    const std::string type = "/" + std::string(Name(t));
+    const TensorDesc x = Desc(t, {4096, 1024});
+    const Attrs axis = {{"axis", int64_t{1}}};
+    Register("softmax" + type, {"softmax", axis, {x}, {x}});
+    Register("softmax_bwd" + type, {"softmax_bwd", axis, {x, x}, {x}});
+    Register("cross_entropy_256x50304" + type,
+             {"softmax_cross_entropy",
+              {},
+              {Desc(t, {256, 50304}), Desc(DType::kInt64, {256})},
+              {Desc(kF32, {}), Desc(t, {256, 50304}), Desc(kF32, {})}});
+    Register("transpose" + type,
+             {"copy", {{"strides", std::vector<int64_t>{1, 1024}}}, {x}, {Desc(t, {1024, 4096})}});
+    Register("dropout" + type, {"dropout",
+                                {},
+                                {x, Desc(kF32, {}), Desc(DType::kInt64, {2})},
+                                {x, Desc(DType::kBool, {4096, 1024})}});
+  }
+}
+
+void RegisterOptimizers() {
+  const TensorDesc scalar = Desc(kF32, {}), flag = Desc(DType::kBool, {}),
+                   w = Desc(kF32, {4096, 1024});
+  std::vector<TensorDesc> in(10, scalar);
+  in[0] = flag;
+  in.insert(in.end(), {w, w, w, w});
+  Register("adam", {"adam", {{"count", int64_t{1}}}, in, {w, w, w}});
+  Register("sgd_momentum", {"sgd",
+                            {{"count", int64_t{1}}},
+                            {flag, scalar, scalar, scalar, scalar, flag, w, w, w},
+                            {w, w}});
+  for (DType t : {kF32, kBF16}) {
+    Register("unscale_check/" + std::string(Name(t)),
+             {"unscale_check", {}, {scalar, Desc(t, w.dims)}, {w, flag, scalar}});
+  }
+}
+
 }  // namespace
 }  // namespace ampc
 
@@ -265,6 +321,8 @@ int main(int argc, char** argv) {
   ampc::RegisterMatmuls();
   ampc::RegisterConvs();
   ampc::RegisterElementwise();
+  ampc::RegisterNormsAndLosses();
+  ampc::RegisterOptimizers();
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   benchmark::RunSpecifiedBenchmarks();

@@ -81,9 +81,12 @@ int64_t ToNumber(int64_t to, DType tested) {
   return to == kToAcc ? static_cast<int64_t>(AccOf(tested)) : to;
 }
 
-// "to" in the type under test.
+// "to" in the type under test; numbers as a model carries them, in float32.
 Attrs AttrsOf(const Sample& sample, DType tested) {
   Attrs attrs = sample.attrs;
+  for (const auto& [name, value] : sample.attrs.entries()) {
+    if (const auto* d = std::get_if<double>(&value)) attrs.Set(name, static_cast<double>(static_cast<float>(*d)));
+  }
   const Attr* to = attrs.Find("to");
   if (to == nullptr) return attrs;
   if (const auto* one = std::get_if<int64_t>(to)) {

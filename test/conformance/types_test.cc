@@ -67,5 +67,57 @@ TEST(Types, OwnOpsAgreeWithTheirBodies) {
   for (const OpDef* op : AllOps()) EXPECT_TRUE(op->domain != kOwnDomain || seen.contains(std::string(op->name))) << op->name;
 }
 
+// ---- cast classes ------------------------------------------------------------------------------------------------------
+
+/// PyTorch's autocast lists, in ONNX's words. Everything that they do not name follows its input, or takes the widest of its
+/// operands where it has several.
+struct ClassList {
+  CastClasses classes;
+  std::vector<std::string_view> ops;
+};
+
+std::vector<ClassList> ClassLists() {
+  return {
+      {kLowClass, {"Conv", "ConvTranspose", "MatMul", "Gemm", "PRelu"}},
+      // on both lists; prod is the one reduction that the CPU lists, too
+      {kFp32Class, {"NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss", "ReduceProd"}},
+      {kFp32OnCuda, {"Exp", "Log", "Pow", "Reciprocal", "Acos", "Asin", "Cosh", "Sinh", "Tan", "Softplus", "Softmax", "LogSoftmax",
+                     "ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp"}},
+      {kWidestClass, {"Add", "Sub", "Mul", "Div", "Mod", "Sum", "Mean", "Max", "Min", "Where", "Concat", "Equal", "Greater", "Less",
+                      "GreaterOrEqual", "LessOrEqual"}},
+      {kFollowClass, {"Relu", "LeakyRelu", "ThresholdedRelu", "Elu", "Selu", "Celu", "Sigmoid", "HardSigmoid", "HardSwish", "Softsign",
+                      "Mish", "Gelu", "Clip", "Tanh", "Erf", "Abs", "Neg", "Sign", "Floor", "Ceil", "Round", "Sqrt", "Sin", "Cos", "Atan",
+                      "Asinh", "Acosh", "Atanh", "IsNaN", "IsInf", "And", "Or", "Xor", "Not", "Cast", "Dropout", "BatchNormalization",
+                      "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "ReduceMean", "ReduceMax", "ReduceMin", "ArgMax",
+                      "ArgMin", "Constant", "Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Split",
+                      "Expand", "Pad", "Gather"}},
+  };
+}
+
+TEST(CastClass, IsPyTorchsForEveryStandardOp) {
+  std::map<std::string_view, CastClasses> expected;
+  for (const ClassList& list : ClassLists()) {
+    for (const std::string_view op : list.ops) EXPECT_TRUE(expected.emplace(op, list.classes).second) << op << " stands in two lists";
+  }
+  for (const OpDef* op : AllOps()) {
+    if (!op->domain.empty()) continue;
+    const auto it = expected.find(op->name);
+    ASSERT_NE(it, expected.end()) << op->name << " is in no list";
+    EXPECT_EQ(op->cast.cuda, it->second.cuda) << op->name;
+    EXPECT_EQ(op->cast.cpu, it->second.cpu) << op->name;
+    expected.erase(it);
+  }
+  for (const auto& [op, classes] : expected) ADD_FAILURE() << op << " is listed and has no row";
+}
+
+TEST(CastClass, LossesOfOurOwnAreFp32) {
+  for (const char* name : {"SquaredError", "BceWithLogits", "CrossEntropy", "Nll"}) {
+    const OpDef* op = FindOp(kOwnDomain, name);
+    ASSERT_NE(op, nullptr) << name;
+    EXPECT_EQ(op->cast.cuda, CastClass::kFp32) << name;
+    EXPECT_EQ(op->cast.cpu, CastClass::kFp32) << name;
+  }
+}
+
 }  // namespace
 }  // namespace ampc::conformance

@@ -19,6 +19,7 @@
 
 #include "kernels/kernel.h"
 #include "runtime/base/float16.h"
+#include "test/unit/count_allocations.h"
 
 namespace ampc::kernel_test {
 
@@ -148,7 +149,12 @@ inline RunResult Run(const Implementation& impl, const Case& c, const PrepareOpt
   Guarded workspace(static_cast<size_t>((*prepared)->workspace_bytes()), garbage);
   RunContext context;
   context.index_error = &result.index_error;
+  const int64_t allocations = CountAllocations();
   (*prepared)->Run(in, out, workspace.get(), context);
+  // oneDNN itself makes a small map of the arguments.
+  if (impl.name != "onednn" && impl.name != "ref") {
+    EXPECT_EQ(CountAllocations(), allocations) << "allocated while running";
+  }
   EXPECT_TRUE(workspace.GuardsIntact()) << "wrote outside the workspace";
   EXPECT_TRUE(before == inputs) << "changed an input";
   for (const Guarded& y : result.outputs)

@@ -4,6 +4,10 @@
 
 #include "kernels/expr_eval.h"
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #define AMPC_VEC_NAME "avx2"
 
 namespace ampc::cpu::vec_avx2 {

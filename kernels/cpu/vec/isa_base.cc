@@ -4,6 +4,10 @@
 
 #include "kernels/expr_eval.h"
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #define AMPC_VEC_NAME "base"
 
 namespace ampc::cpu::vec_base {

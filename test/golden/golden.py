@@ -1,0 +1,189 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients and 60-step loss curves of exported models against PyTorch's recorded ones.
+
+usage: golden.py BIN {gradients,curves,overflow} [--quick] [MODEL...]      BIN: folder of ampc and amprun
+
+gradients  step-1 gradients against golden/grads_f64.npz, from fp32 and from fp64 runs, within the bounds of README.md
+curves     losses of every export x precision x optimizer within the file's own tolerance; in fp16 the scale and skip sequence
+           equal; bf16 and fp16 under the recording's policy (torch-cpu), the torch-cuda curve beside it
+overflow   fp16 with one step's input multiplied, and from scale 2^30: skips, scales, losses
+
+Every line is one run; a failed one ends with FAIL, and the exit status tells.
+"""
+import argparse
+import sys
+
+import numpy as np
+
+from harness import NAMES, OPTIMIZERS, Failed, Model, Tools, losses
+
+STEPS = 60
+# Bounds of |d| <= tol * |g| per parameter (README.md): resnet's is four times PyTorch's own spread.
+FP32, FP32_RESNET, FP64, FP64_ROUNDED = 1e-5, 7e-5, 1e-10, 1e-7
+
+
+class Report:
+    def __init__(self):
+        self.runs = self.failures = 0
+
+    def line(self, ok, *cells):
+        self.runs += 1
+        self.failures += not ok
+        print("  ".join(str(c) for c in cells) + ("" if ok else "  FAIL"), flush=True)
+
+    def guard(self, *cells):
+        return Guard(self, cells)
+
+
+class Guard:
+    """Turns a failed command into a failed line."""
+
+    def __init__(self, report, cells):
+        self.report, self.cells = report, cells
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        if kind is Failed:
+            self.report.line(False, *self.cells, error)
+            return True
+        return False
+
+
+def gradient_error(model, variant, grads, precision):
+    """Largest error over the parameters, as a multiple of its bound, and the parameter."""
+    golden = dict(np.load(model.folder / "golden" / "grads_f64.npz"))
+    largest = max(np.linalg.norm(g) for g in golden.values())
+    info = model.exports.get(variant, model.exports["dynamo_train"])
+    worst = (0.0, "")
+    for name, entry in info["mapping"]["initializers"].items():
+        parameter = entry.get("param")
+        if parameter not in golden:
+            continue
+        if entry["transform"] != "identity":
+            raise Failed(f"transform {entry['transform']} of {name} is not known here")
+        if f"grad:{name}" not in grads:
+            raise Failed(f"no gradient of {name}; there are {sorted(grads)}")
+        g, ours = golden[parameter], grads[f"grad:{name}"][0].astype(np.float64)
+        norm, d = np.linalg.norm(g), np.linalg.norm(ours.reshape(g.shape) - g)
+        if norm <= 1e-12 * largest:
+            bound = (1e-6 if precision == "fp32" else 1e-14) * largest
+        elif precision == "fp32":
+            bound = (FP32_RESNET if model.name == "resnet_mnist" else FP32) * norm
+        else:
+            bound = (FP64 if variant.startswith(("ts_train", "dynamo_train")) else FP64_ROUNDED) * norm
+        worst = max(worst, (d / bound, name))
+    if not worst[1]:
+        raise Failed("no parameter was compared")
+    return worst
+
+
+def check_gradients(tools, model, variants, report):
+    for variant in variants:
+        for precision in ("fp32", "fp64"):
+            with report.guard(model.name, variant, precision):
+                plan = tools.compile(model, variant, precision, "sgd")
+                grads = tools.fetch(plan, model.folder / "feeds.npz", 1, "grad:*")
+                error, name = gradient_error(model, variant, grads, precision)
+                report.line(error <= 1, f"{model.name:18} {variant:24} {precision:5}", f"error / bound {error:.3f} ({name})")
+
+
+def skips(lines):
+    return [i for i, line in enumerate(lines) if line["skipped"]]
+
+
+def scaler_differs(lines, golden):
+    ours = [line["scale"] for line in lines]
+    return ours != golden["scale"] or skips(lines) != [i for i, s in enumerate(golden["skipped"]) if s]
+
+
+def check_curves(tools, model, variants, report):
+    feeds = model.folder / "feeds.npz"
+    for variant in variants:
+        for precision in ("fp32", "bf16", "fp16"):
+            for optimizer in OPTIMIZERS:
+                with report.guard(model.name, variant, precision, optimizer):
+                    golden = np.array(model.curves["curves"][precision][optimizer], dtype=float)
+                    tolerance = model.curves["tolerance"][optimizer][precision]
+                    lines = tools.train(tools.compile(model, variant, precision, optimizer), feeds, STEPS)
+                    deviation = np.abs(losses(lines) - golden).max()
+                    ok, note = deviation <= tolerance, ""
+                    if precision == "fp16":
+                        differs = scaler_differs(lines, model.curves["fp16_scaler"][optimizer])
+                        ok = ok and not differs
+                        note = f"skips {skips(lines)}" + (" SCALER DIFFERS" if differs else "")
+                    if precision != "fp32":
+                        cuda = tools.train(tools.compile(model, variant, precision, optimizer, policy="torch-cuda"), feeds, STEPS)
+                        note += f"  torch-cuda {np.abs(losses(cuda) - golden).max():.1e}"
+                    report.line(ok, f"{model.name:18} {variant:24} {precision:5} {optimizer:6}",
+                                f"deviation {deviation:.1e} of {tolerance:.1e}", note)
+
+
+def check_overflow(tools, model, variants, report):
+    """A step with non-finite gradients: the same one is skipped, the scale halves, training goes on."""
+    feeds = dict(np.load(model.folder / "feeds.npz"))
+    for variant in variants:
+        for optimizer in OPTIMIZERS:
+            for case in (f"{optimizer}_feed", f"{optimizer}_init_scale_2^30"):
+                golden = model.curves["fp16_overflow"].get(case)
+                if golden is None:
+                    continue
+                with report.guard(model.name, variant, case):
+                    scaler = f"init_scale={golden['init_scale']:.0f}" if "init_scale" in golden else ""
+                    plan = tools.compile(model, variant, "fp16", optimizer, scaler=scaler)
+                    data = tools.folder / "overflow.npz"
+                    changed = {k: v.astype(np.float32) if v.dtype == np.float16 else v for k, v in feeds.items()}
+                    if "inject" in golden:
+                        inject = golden["inject"]
+                        changed[inject["input"]][inject["step"]] *= np.float32(inject["factor"])
+                    np.savez(data, **changed)
+                    lines = tools.train(plan, data, STEPS)
+                    expected = np.array([float(x) for x in golden["loss"]])
+                    tolerance = model.curves["tolerance"][optimizer]["fp16"]
+                    deviation = relative_deviation(losses(lines), expected)
+                    note = ""
+                    if deviation > tolerance:
+                        deviation, note = other_orders(tools, plan, data, losses(lines), expected, tolerance)
+                    differs = scaler_differs(lines, golden)
+                    report.line(not differs and deviation <= tolerance, f"{model.name:18} {variant:24} {case:24}",
+                                f"deviation {deviation:.1e} of {tolerance:.1e}", f"skips {skips(lines)}" + (" SCALER DIFFERS" if differs else ""), note)
+
+
+def relative_deviation(ours, golden):
+    """Largest distance. At the injected step, whose loss is in the thousands (float16 logits of that size are whole numbers),
+    it is relative, as rounding is. Infinite when one curve is finite where the other is not."""
+    finite = np.isfinite(golden)
+    if (np.isfinite(ours) != finite).any():
+        return np.inf
+    scale = np.where(np.abs(golden) > 10 * abs(golden[0]), np.abs(golden), 1)
+    return (np.abs(ours - golden) / scale)[finite].max()
+
+
+def other_orders(tools, plan, data, ours, golden, tolerance):
+    """The recorded tolerance was measured on runs without an injected step. Where a run exceeds it, the same plan is run in two
+    other orders of summation; the case stands when one of them is within the tolerance of the recording and of this run."""
+    runs = [losses(tools.train(plan, data, STEPS, *flags)) for flags in (("--threads", "1"), ("--reference",))]
+    pairs = [max(relative_deviation(run, golden), relative_deviation(ours, run)) for run in runs]
+    return min(pairs), f"this order {relative_deviation(ours, golden):.1e}, others {', '.join(f'{relative_deviation(r, golden):.1e}' for r in runs)}"
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("binaries")
+    parser.add_argument("check", choices=["gradients", "curves", "overflow"])
+    parser.add_argument("--quick", action="store_true", help="one export of each exporter")
+    parser.add_argument("models", nargs="*")
+    arguments = parser.parse_intermixed_args()
+    tools, report = Tools(arguments.binaries), Report()
+    checks = {"gradients": check_gradients, "curves": check_curves, "overflow": check_overflow}
+    for name in arguments.models or NAMES:
+        model = Model(name)
+        variants = [v for v in model.variants() if not arguments.quick or v in ("ts_train", "dynamo_train_dynamic")]
+        checks[arguments.check](tools, model, variants, report)
+    print(f"{arguments.check}: {report.runs} runs, {report.failures} failed")
+    sys.exit(report.failures != 0)
+
+
+main()
