@@ -304,7 +304,7 @@ constexpr OpDef kOps[] = {
     Binary("Sub", 14, kWidestClass, "x0 - x1", "dy", "-dy"),
     Binary("Mul", 14, kWidestClass, "x0 * x1", "dy * x1", "dy * x0"),
     Binary("Div", 14, kWidestClass, "x0 / x1", "dy / x1", "-dy * (x0 / x1) / x1"),
-    Binary("Pow", 15, kFp32OnCuda, "pow(x0, x1)", "where(x1 == 0, 0, dy * (x1 * pow(x0, x1 - 1)))", "where(x0 == 0 && x1 >= 0, 0, dy * (y * log(x0)))"),
+    Binary("Pow", 15, {CastClass::kFp32, CastClass::kWidest}, "pow(x0, x1)", "where(x1 == 0, 0, dy * (x1 * pow(x0, x1 - 1)))", "where(x0 == 0 && x1 >= 0, 0, dy * (y * log(x0)))"),
     // floats are only for fmod = 1
     {.name = "Mod", .since = 13, .in = 2, .cast = kWidestClass, .grad = GradElementwise, .lower = LowerMod,
      .grad_expr = {"dy", "q = x0 / x1; y0 = -dy * where(q < 0, ceil(q), floor(q))"}, .traits = {.any_layout = true}},

@@ -149,7 +149,7 @@ std::string Describe(const Sample& sample) {
 
 std::vector<Sample> AllSamples() {
   std::vector<Sample> all;
-  for (auto* family : {ElementwiseSamples, LayerSamples, MovementSamples, TrainingSamples}) {
+  for (auto* family : {ElementwiseSamples, LayerSamples, MovementSamples, TrainingSamples, LargeSamples}) {
     std::vector<Sample> samples = family();
     std::move(samples.begin(), samples.end(), std::back_inserter(all));
   }

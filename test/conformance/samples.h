@@ -54,6 +54,7 @@ struct Sample {
   /// Terms summed into one element, times what cancellation costs: scales the tolerances of sums.
   double terms = 1;
   bool types_only = false;  ///< the row is rewritten before lowering: only its types can be compared
+  bool large = false;  ///< too large for differences: for the kernels' blocks, vectors and threads
 
   std::string_view domain() const { return op.starts_with("ai.ampc.") ? kOwnDomain : std::string_view(); }
   std::string_view name() const { return std::string_view(op).substr(op.starts_with("ai.ampc.") ? 8 : 0); }
@@ -65,6 +66,7 @@ std::vector<Sample> ElementwiseSamples();
 std::vector<Sample> LayerSamples();     ///< matrix products, convolutions, pools, norms, softmax, losses
 std::vector<Sample> MovementSamples();  ///< shapes, movement, reductions
 std::vector<Sample> TrainingSamples();  ///< random ops, unscaling, optimizers
+std::vector<Sample> LargeSamples();     ///< of any family
 
 /// "Conv float[2,4,5] float[6,2,3] pads=[1,2]", for messages.
 std::string Describe(const Sample& sample);

@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Dtypes after autocast against PyTorch's own, for every op of the models and for single ops.
+
+usage: autocast.py BIN      BIN: folder of ampc and ampc-opt
+
+Single ops: autocast_ops_{cuda,cpu}.json against autocast_map.json, which names the ONNX node that an expression exports to.
+A low operand is made by PRelu, which every policy lowers. Models: the order of the computing ops of golden/autocast_*.json.
+autocast_differences.json lists reasoned differences; one that is listed but does not occur fails, too.
+"""
+import json
+import pathlib
+import re
+import sys
+
+from harness import NAMES, Failed, Model, Tools
+
+HERE = pathlib.Path(__file__).resolve().parent
+SHORT = {"float": "float32", "float16": "float16", "bfloat16": "bfloat16", "double": "float64", "bool": "bool"}
+# aten op -> the nodes that it exports to.
+ATEN = {
+    "aten.convolution": ("Conv", "ConvTranspose"), "aten.addmm": ("Gemm",), "aten.mm": ("MatMul",), "aten.relu": ("Relu",),
+    "aten.native_batch_norm": ("BatchNormTrain",), "aten._native_batch_norm_legit": ("BatchNormTrain",),
+    "aten.max_pool2d_with_indices": ("MaxPool",), "aten.mean": ("ReduceMean", "GlobalAveragePool"), "aten.sigmoid": ("Sigmoid",),
+    "aten.add": ("Add",), "aten.cudnn_batch_norm": ("BatchNormTrain",),
+}
+
+
+def operand(name, dims, low):
+    """Feed and node text of an operand."""
+    form = f"float{json.dumps(dims) if dims else ''}"
+    if not low:
+        return f"{form} {name}", ""
+    return f"{form} {name}_wide", f"  {name} = PRelu ({name}_wide, slope)\n"
+
+
+def module(table, combination):
+    feeds = ["int64[4] i", "int64[3] i3", "bool[4,8] b", "float[3] c3", "float slope", "float zero", "float one"]
+    nodes = ["  axis1 = Constant <value: tensor = int64[1] {1}> ()\n  n1 = Constant <value: tensor = int64[1] {1}> ()\n"
+             "  n3 = Constant <value: tensor = int64[1] {3}> ()\n  pads = Constant <value: tensor = int64[4] {0, 1, 0, 1}> ()\n"
+             "  shape84 = Constant <value: tensor = int64[2] {8, 4}> ()\n  shape48 = Constant <value: tensor = int64[2] {4, 8}> ()\n"]
+    outputs = []
+    for name, row in table.items():
+        text = row["node"]
+        for letter in "tuv":
+            if letter not in row:
+                continue
+            feed, node = operand(f"{name}_{letter}", row[letter], combination["t" if letter == "t" else "u"])
+            feeds.append(feed)
+            nodes.append(node)
+            text = re.sub(rf"(?<=[(, ]){letter}(?=[,)])", f"{name}_{letter}", text)
+        results = [f"{name}_y"] + [f"{name}_y{k}" for k in range(1, row.get("outputs", 1))]
+        nodes.append(f'  ["{name}"] {", ".join(results)} = {text}\n')
+        outputs.append(f"{name}_y")
+    return f"train ({', '.join(feeds)}) => ({', '.join(outputs)})\n{{\n{''.join(nodes)}}}\n"
+
+
+COMBINATIONS = {"f32": {"t": False, "u": False}, "low": {"t": True, "u": True}, "t=low,u=f32": {"t": True, "u": False},
+                "t=f32,u=low": {"t": False, "u": True}}
+
+
+def single_ops(tools, device, listed):
+    golden = json.loads((HERE / f"autocast_ops_{device}.json").read_text())
+    table = {k: v for k, v in json.loads((HERE / "autocast_map.json").read_text()).items() if k in golden}
+    compared, differences = 0, []
+    for precision in ("fp16", "bf16"):
+        for combination, low in COMBINATIONS.items():
+            path = tools.folder / "ops.onnxtext"
+            path.write_text(module(table, low))
+            text = tools.run("ampc-opt", "--passes=autocast", "--precision", precision, "--policy", f"torch-{device}", path).stdout
+            found = dict(re.findall(r'"(\w+)_y"[^\n]*?# (\w+)', text))
+            for name in table:
+                expected = golden[name][precision].get(combination, {}).get("out")
+                if expected is None:
+                    continue
+                compared += 1
+                if SHORT[found[name]] != expected:
+                    differences.append((f"{device} {precision} {name} {combination}", f"{SHORT[found[name]]}, PyTorch {expected}"))
+    unexpected = [d for d in differences if f"{device} {d[0].split()[2]} {d[0].split()[3]}" not in listed]
+    seen = {f"{device} {d[0].split()[2]} {d[0].split()[3]}" for d in differences}
+    stale = [k for k in listed if k.startswith(device + " ") and k not in seen]
+    print(f"single ops, {device}: {len(table)} of {len(golden)} expressions, {compared} results, {len(differences)} differ, "
+          f"{len(differences) - len(unexpected)} of them listed")
+    for where, what in unexpected:
+        print(f"  {where}: {what}")
+    for key in stale:
+        print(f"  listed in autocast_differences.json, but equal: {key}")
+    return len(unexpected) + len(stale)
+
+
+def model_ops(tools, name, variant, device, precision):
+    """(op, float operand dtypes, result dtype) in order: ours and PyTorch's."""
+    model = Model(name)
+    written = tools.compile(model, variant, precision, "sgd", "--stop-after", "autocast", "--emit", "text", policy=f"torch-{device}")
+    text = written.read_text()
+    body = text[text.index("\ntrain "):]
+    body = body[:body.index("\n}")]
+    types = dict(re.findall(r'"([^"]+)" : (\w+)', text[:text.index("\ntrain ")]))
+    types.update((n, t) for t, n in re.findall(r'(\w+)(?:\[[^\]]*\])? "([^"]+)"', body[:body.index("{")]))
+    ours = []
+    for line in body.splitlines():
+        if line.strip().startswith(('["loss"]', '["metric"]')):
+            continue
+        match = re.match(r'\s+(?:\["[^"]*"\] )?(.*?) = (?:ai\.ampc\.)?(\w+) .*\(([^()]*)\)\s+# (.*)', line)
+        if not match:
+            continue
+        results, op, inputs, forms = match.groups()
+        for result, form in zip(re.findall(r'"([^"]*)"', results), re.split(r", (?=[a-z])", forms)):
+            types[result] = re.match(r"\w+", form).group()
+        operands = [SHORT.get(types.get(i, ""), "") for i in re.findall(r'"([^"]*)"', inputs)]
+        ours.append((op, [t for t in operands if t.startswith(("float", "bfloat"))], SHORT.get(types[re.findall(r'"([^"]*)"', results)[0]], "")))
+    rows = json.loads((model.folder / "golden" / f"autocast_{device}_{precision}.json").read_text())
+    theirs = [(r["op"], [t for t in r["in"] if t.startswith(("float", "bfloat"))], r["out"][0]) for r in rows if r["module"] != "(loss)"]
+    return ours, theirs
+
+
+def compare_model(tools, name, variant, device, precision):
+    ours, theirs = model_ops(tools, name, variant, device, precision)
+    kinds = {op for ops in ATEN.values() for op in ops}
+    ours = [row for row in ours if row[0] in kinds]
+    theirs = [row for row in theirs if row[0] in ATEN]
+    if len(ours) != len(theirs):
+        raise Failed(f"{name} {variant}: {len(ours)} computing nodes {[o[0] for o in ours]}, PyTorch has {len(theirs)} {[t[0] for t in theirs]}")
+    differences = []
+    for (op, operands, result), (aten, golden_operands, golden_result) in zip(ours, theirs):
+        if op not in ATEN[aten]:
+            raise Failed(f"{name} {variant}: {op} stands where PyTorch runs {aten}")
+        if result != golden_result or set(operands) != set(golden_operands):
+            differences.append(f"  {name} {variant} {device} {precision}: {op} {operands} -> {result}, PyTorch {golden_operands} -> {golden_result}")
+    return len(ours), differences
+
+
+def main():
+    tools = Tools(sys.argv[1])
+    listed = json.loads((HERE / "autocast_differences.json").read_text())
+    failures = sum(single_ops(tools, device, listed) for device in ("cuda", "cpu"))
+    ops = 0
+    for name in NAMES:
+        for variant in ("ts_train", "dynamo_train"):
+            for device in ("cuda", "cpu"):
+                for precision in ("fp16", "bf16"):
+                    try:
+                        count, differences = compare_model(tools, name, variant, device, precision)
+                    except Failed as failed:
+                        count, differences = 0, [f"  {failed}"]
+                    ops += count
+                    failures += len(differences)
+                    for line in differences:
+                        print(line)
+    print(f"models: {ops} ops compared; {failures} failures in all")
+    sys.exit(failures != 0)
+
+
+main()
