@@ -81,8 +81,9 @@ std::vector<ClassList> ClassLists() {
       {kLowClass, {"Conv", "ConvTranspose", "MatMul", "Gemm", "PRelu"}},
       // on both lists; prod is the one reduction that the CPU lists, too
       {kFp32Class, {"NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss", "ReduceProd"}},
-      {kFp32OnCuda, {"Exp", "Log", "Pow", "Reciprocal", "Acos", "Asin", "Cosh", "Sinh", "Tan", "Softplus", "Softmax", "LogSoftmax",
+      {kFp32OnCuda, {"Exp", "Log", "Reciprocal", "Acos", "Asin", "Cosh", "Sinh", "Tan", "Softplus", "Softmax", "LogSoftmax",
                      "ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp"}},
+      {{CastClass::kFp32, CastClass::kWidest}, {"Pow"}},
       {kWidestClass, {"Add", "Sub", "Mul", "Div", "Mod", "Sum", "Mean", "Max", "Min", "Where", "Concat", "Equal", "Greater", "Less",
                       "GreaterOrEqual", "LessOrEqual"}},
       {kFollowClass, {"Relu", "LeakyRelu", "ThresholdedRelu", "Elu", "Selu", "Celu", "Sigmoid", "HardSigmoid", "HardSwish", "Softsign",
