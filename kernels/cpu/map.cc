@@ -206,7 +206,7 @@ void MapKernel::RunTask(std::span<const void* const> inputs, std::span<void* con
 /// y = x in another float type, or a copy.
 void MapKernel::RunCast(const void* x, void* y) const {
   const DType from = inputs_[0].dtype, to = outputs_[0].dtype;
-  if (x == y) return;  // same bytes, and the only cast that keeps the size is none
+  if (x == y && from == to) return;
   ParallelRanges(threads_, elements_, kBlock, [&](int64_t begin, int64_t end) {
     const int64_t n = end - begin;
     if (from == to) {

@@ -152,17 +152,24 @@ double Error(DType type, const Guarded& found, const kernel_test::Values& expect
   return error / (rounding * rounding * square + sums * sums * terms * std::max(square, n));
 }
 
-/// Ways in which the planner may let outputs share memory with inputs: all pairs of a lowering rule at once, or each pair of
-/// kernels.def by itself.
+/// Ways in which lowering may let outputs share memory with inputs of the same form: all pairs of a lowering rule at once, or
+/// each pair of kernels.def by itself (a mask of all ones counts for elementwise programs alone).
 std::vector<std::vector<std::pair<int, int>>> SharedMemory(const Case& c) {
-  if (!c.in_place.empty()) return {c.in_place};
+  const auto same_form = [&](size_t i, size_t o) {
+    const TensorDesc &x = c.inputs[i], &y = c.outputs[o];
+    return x.present() && y.present() && x.dims == y.dims && SizeOf(x.dtype) == SizeOf(y.dtype) && x.layout == y.layout;
+  };
+  std::vector<std::pair<int, int>> listed;
+  for (const auto& [i, o] : c.in_place) {
+    if (same_form(static_cast<size_t>(i), static_cast<size_t>(o))) listed.emplace_back(i, o);
+  }
+  if (!listed.empty()) return {listed};
   std::vector<std::vector<std::pair<int, int>>> ways;
   const uint64_t mask = FindKernel(c.kernel)->in_place;
+  if (mask == ~uint64_t{0} && c.kernel != "map") return ways;
   for (size_t o = 0; o < std::min<size_t>(c.outputs.size(), 8); ++o) {
     for (size_t i = 0; i < std::min<size_t>(c.inputs.size(), 8); ++i) {
-      if ((mask >> (o * 8 + i) & 1) == 0 || !c.inputs[i].present() || !c.outputs[o].present()) continue;
-      if (c.inputs[i].bytes() != c.outputs[o].bytes() || c.inputs[i].layout != c.outputs[o].layout) continue;
-      ways.push_back({{static_cast<int>(i), static_cast<int>(o)}});
+      if ((mask >> (o * 8 + i) & 1) != 0 && same_form(i, o)) ways.push_back({{static_cast<int>(i), static_cast<int>(o)}});
     }
   }
   return ways;
