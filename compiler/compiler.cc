@@ -12,11 +12,13 @@
 namespace ampc {
 namespace {
 
-// The plan keeps the source model, so that amprun can export the trained one without ONNX or the compiler. Weight bytes
-// that no state holds (integer tables, folded constants) follow the states' bytes in the weight section.
+// The plan keeps the source model, so that amprun can export the trained one without ONNX or the
+// compiler. Weight bytes that no state holds (integer tables, folded constants) follow the states'
+// bytes in the weight section.
 class WithExtraBytes final : public plan::WeightSection {
  public:
-  WithExtraBytes(std::shared_ptr<plan::WeightSection> states, std::vector<std::pair<int64_t, ir::ByteRef>> extra, int64_t size)
+  WithExtraBytes(std::shared_ptr<plan::WeightSection> states,
+                 std::vector<std::pair<int64_t, ir::ByteRef>> extra, int64_t size)
       : states_(std::move(states)), extra_(std::move(extra)), size_(size) {}
   int64_t size() const override { return size_; }
   Status Read(int64_t offset, std::span<std::byte> out) const override {
@@ -25,7 +27,9 @@ class WithExtraBytes final : public plan::WeightSection {
     for (const auto& [at, bytes] : extra_) {
       const int64_t from = std::max(offset, at), to = std::min(end, at + bytes.length);
       if (from >= to) continue;
-      AMPC_TRY(bytes.source->Read(bytes.offset + from - at, out.subspan(static_cast<size_t>(from - offset), static_cast<size_t>(to - from))));
+      AMPC_TRY(bytes.source->Read(
+          bytes.offset + from - at,
+          out.subspan(static_cast<size_t>(from - offset), static_cast<size_t>(to - from))));
     }
     return {};
   }
@@ -51,20 +55,23 @@ void AddSource(SourceInfo source, plan::Plan& plan) {
     }
     plan.exports.push_back(std::move(e.entry));
   }
-  if (!extra.empty()) plan.weights = std::make_shared<WithExtraBytes>(plan.weights, std::move(extra), at);
+  if (!extra.empty())
+    plan.weights = std::make_shared<WithExtraBytes>(plan.weights, std::move(extra), at);
 }
 
-// Another batch in evaluation: the model is imported again with those dims, and its forward graph becomes the start of `eval`
-// in the same module (states are found by name).
+// Another batch in evaluation: the model is imported again with those dims, and its forward graph
+// becomes the start of `eval` in the same module (states are found by name).
 Status ImportEval(const std::string& model, const CompileOptions& options, ir::Module& module) {
   Diagnostics silent;  // everything that there is to say was said for the train graph
-  AMPC_ASSIGN(ImportedModel imported, ImportModel(model, options, silent, EvaluateNode, DimSet::kEval));
+  AMPC_ASSIGN(ImportedModel imported,
+              ImportModel(model, options, silent, EvaluateNode, DimSet::kEval));
   module.eval = std::make_unique<ir::Graph>(module, "eval");
   std::unordered_map<ir::ValueId, ir::ValueId> map;
   const ir::Graph& source = *imported.module->train;
   ir::CopyNodes(source, *module.eval, map);
   for (const ir::OutputInfo& out : source.outputs()) {
-    if (!map.contains(out.value)) return Unsupported("E0213", "output '{}' is an input or a weight handed through", out.name);
+    if (!map.contains(out.value))
+      return Unsupported("E0213", "output '{}' is an input or a weight handed through", out.name);
     module.eval->SetOutput(out.name, map.at(out.value));
   }
   return {};
@@ -103,18 +110,22 @@ Status BuildTrainingStep(PassManager& passes, ir::Module& m, PassContext& contex
 
 }  // namespace
 
-Result<Compiled> Compile(const std::string& model, const CompileOptions& options, PassManager& passes, Diagnostics& diagnostics) {
+Result<Compiled> Compile(const std::string& model, const CompileOptions& options,
+                         PassManager& passes, Diagnostics& diagnostics) {
   AMPC_TRY(passes.CheckNames());
   PassContext context{options, diagnostics, EvaluateNode};
   Compiled out;
 
-  // One sweep over the file: canonical opset form, functions inlined, dims bound, shape arithmetic folded.
+  // One sweep over the file: canonical opset form, functions inlined, dims bound, shape arithmetic
+  // folded.
   const auto start = std::chrono::steady_clock::now();
   AMPC_ASSIGN(ImportedModel imported, ImportModel(model, options, diagnostics, EvaluateNode));
   out.module = std::move(imported.module);
   ir::Module& m = *out.module;
   AMPC_TRY(passes.Check("import", m));
-  AMPC_TRY(passes.After("import", m, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()));
+  AMPC_TRY(passes.After(
+      "import", m,
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()));
   if (passes.stopped()) return out;
 
   if (!options.eval_dims.empty()) AMPC_TRY(ImportEval(model, options, m));
@@ -125,7 +136,8 @@ Result<Compiled> Compile(const std::string& model, const CompileOptions& options
   // The eval graph forks here: before training mode, casts and gradients.
   AMPC_TRY(passes.Run("fork-eval", m, context));
   if (!options.forward_only) AMPC_TRY(BuildTrainingStep(passes, m, context));
-  // Clean up what the passes above left: value-preserving cast pairs, equal nodes, constants, dead nodes.
+  // Clean up what the passes above left: value-preserving cast pairs, equal nodes, constants, dead
+  // nodes.
   AMPC_TRY(passes.Run("clean-casts", m, context));
   AMPC_TRY(passes.Run("fold", m, context));
   AMPC_TRY(passes.Run("cse", m, context));
@@ -139,7 +151,9 @@ Result<Compiled> Compile(const std::string& model, const CompileOptions& options
   AMPC_TRY(passes.Check("lower", m));
   const auto lower_start = std::chrono::steady_clock::now();
   AMPC_ASSIGN(out.plan, LowerModule(m));
-  AMPC_TRY(passes.After("lower", m, std::chrono::duration<double>(std::chrono::steady_clock::now() - lower_start).count()));
+  AMPC_TRY(passes.After(
+      "lower", m,
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - lower_start).count()));
   AddSource(std::move(imported.source), out.plan);
   out.plan.accumulate = options.accumulate;
   out.plan.max_skips = options.scaler.max_skips;

@@ -15,11 +15,12 @@ namespace ampc {
 
 struct Compiled {
   std::unique_ptr<ir::Module> module;  ///< after the last pass that ran
-  plan::Plan plan;                     ///< empty programs when --stop-after ended the pipeline before lower
+  plan::Plan plan;  ///< empty programs when --stop-after ended the pipeline before lower
   bool lowered = false;
 };
 
 /// Compiles `model` (.onnx or .onnxtext).
-Result<Compiled> Compile(const std::string& model, const CompileOptions& options, PassManager& passes, Diagnostics& diagnostics);
+Result<Compiled> Compile(const std::string& model, const CompileOptions& options,
+                         PassManager& passes, Diagnostics& diagnostics);
 
 }  // namespace ampc

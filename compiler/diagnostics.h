@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A sink for several findings: all unsupported nodes at once, notes, and the remarks that --explain shows.
+// A sink for several findings: all unsupported nodes at once, notes, and the remarks that --explain
+// shows.
 
 #include <string>
 #include <string_view>

@@ -14,14 +14,19 @@ struct BaseName {
   std::string_view name;
   Policy::Base base;
 };
-constexpr std::array<BaseName, 3> kBases{{{"torch-cuda", Policy::Base::kTorchCuda}, {"torch-cpu", Policy::Base::kTorchCpu}, {"fp32", Policy::Base::kFp32}}};
+constexpr std::array<BaseName, 3> kBases{{{"torch-cuda", Policy::Base::kTorchCuda},
+                                          {"torch-cpu", Policy::Base::kTorchCpu},
+                                          {"fp32", Policy::Base::kFp32}}};
 
 struct ClassName {
   std::string_view name;
   CastClass cls;
 };
-constexpr std::array<ClassName, 5> kClasses{{{"low", CastClass::kLow}, {"fp32", CastClass::kFp32}, {"widest", CastClass::kWidest},
-                                             {"follow", CastClass::kFollow}, {"never", CastClass::kNever}}};
+constexpr std::array<ClassName, 5> kClasses{{{"low", CastClass::kLow},
+                                             {"fp32", CastClass::kFp32},
+                                             {"widest", CastClass::kWidest},
+                                             {"follow", CastClass::kFollow},
+                                             {"never", CastClass::kNever}}};
 
 std::string_view NameOf(CastClass cls) {
   for (const ClassName& c : kClasses) {
@@ -36,27 +41,35 @@ std::string_view NameOf(Policy::Base base) {
   return "";
 }
 
-std::string Where(const std::string& file, const ConfigValue& v) { return fmt::format("{}:{}", file, v.line); }
+std::string Where(const std::string& file, const ConfigValue& v) {
+  return fmt::format("{}:{}", file, v.line);
+}
 
-Status UnknownKey(const std::string& file, const ConfigValue& at, std::string_view key, std::string_view known) {
+Status UnknownKey(const std::string& file, const ConfigValue& at, std::string_view key,
+                  std::string_view known) {
   return BadInput("E0312", "{}: unknown key '{}'; expected one of {}", Where(file, at), key, known);
 }
 
 Result<PolicyRule> RuleFrom(const std::string& file, const ConfigValue& v) {
-  if (!v.is_map()) return BadInput("E0312", "{}: a rule is a map such as {{op: Softmax, class: fp32}}", Where(file, v));
+  if (!v.is_map())
+    return BadInput("E0312", "{}: a rule is a map such as {{op: Softmax, class: fp32}}",
+                    Where(file, v));
   PolicyRule rule;
   bool has_class = false;
   for (const auto& [key, value] : v.entries) {
     if (key == "node" || key == "op") {
       (key == "node" ? rule.node : rule.op) = value.text;
     } else if (key == "between") {
-      if (!value.is_list() || value.items.size() != 2) return BadInput("E0312", "{}: between: [from, to] names two values", Where(file, value));
+      if (!value.is_list() || value.items.size() != 2)
+        return BadInput("E0312", "{}: between: [from, to] names two values", Where(file, value));
       rule.from = value.items[0].text;
       rule.to = value.items[1].text;
     } else if (key == "class") {
-      const auto* c = std::find_if(kClasses.begin(), kClasses.end(), [&](const ClassName& n) { return n.name == value.text; });
+      const auto* c = std::find_if(kClasses.begin(), kClasses.end(),
+                                   [&](const ClassName& n) { return n.name == value.text; });
       if (c == kClasses.end()) {
-        return BadInput("E0312", "{}: class '{}' is none of low, fp32, widest, follow, never", Where(file, value), value.text);
+        return BadInput("E0312", "{}: class '{}' is none of low, fp32, widest, follow, never",
+                        Where(file, value), value.text);
       }
       rule.cls = c->cls;
       has_class = true;
@@ -74,12 +87,14 @@ Result<PolicyRule> RuleFrom(const std::string& file, const ConfigValue& v) {
 Status ReadLimits(const std::string& file, const ConfigValue& v, Policy& policy) {
   for (const auto& [key, value] : v.entries) {
     const auto number = value.Number();
-    if (!number || *number < 0) return BadInput("E0312", "{}: limit '{}' is not a number >= 0", Where(file, value), key);
+    if (!number || *number < 0)
+      return BadInput("E0312", "{}: limit '{}' is not a number >= 0", Where(file, value), key);
     if (key == "init_abs_max") {
       policy.init_abs_max = *number;
     } else if (key == "reduction_depth" || key == "value_abs_max") {
       if (*number != 0) {
-        return Unsupported("E0313", "{}: limit '{}' is not built; 0 switches it off", Where(file, value), key);
+        return Unsupported("E0313", "{}: limit '{}' is not built; 0 switches it off",
+                           Where(file, value), key);
       }
     } else {
       return UnknownKey(file, value, key, "init_abs_max, value_abs_max, reduction_depth");
@@ -93,8 +108,11 @@ Result<Policy> ReadPolicy(const std::string& file) {
   Policy policy{.name = file};
   for (const auto& [key, value] : root.entries) {
     if (key == "base") {
-      const auto* b = std::find_if(kBases.begin(), kBases.end(), [&](const BaseName& n) { return n.name == value.text; });
-      if (b == kBases.end()) return BadInput("E0312", "{}: base '{}' is none of torch-cuda, torch-cpu, fp32", Where(file, value), value.text);
+      const auto* b = std::find_if(kBases.begin(), kBases.end(),
+                                   [&](const BaseName& n) { return n.name == value.text; });
+      if (b == kBases.end())
+        return BadInput("E0312", "{}: base '{}' is none of torch-cuda, torch-cpu, fp32",
+                        Where(file, value), value.text);
       policy.base = b->base;
     } else if (key == "rules") {
       for (const ConfigValue& item : value.items) {
@@ -136,7 +154,8 @@ std::string PolicyText(const Policy& policy) {
   std::map<std::string_view, std::string> by_class;
   for (const OpDef* op : AllOps()) {
     if (!op->domain.empty() || op->traits.constant) continue;
-    std::string& list = by_class[NameOf(policy.base == Policy::Base::kTorchCpu ? op->cast.cpu : op->cast.cuda)];
+    std::string& list =
+        by_class[NameOf(policy.base == Policy::Base::kTorchCpu ? op->cast.cpu : op->cast.cuda)];
     list += (list.empty() ? "" : " ") + std::string(op->name);
   }
   for (const auto& [cls, ops] : by_class) text += fmt::format("# {}: {}\n", cls, ops);

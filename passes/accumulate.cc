@@ -2,10 +2,13 @@
 // Splits the step: `train` computes gradients of one micro-batch, `apply` uses the window's.
 //
 //   before   train: "loss", "grad:<state>" = outputs
-//   after    apply: "loss", "grad:<state>" = outputs (the window's); K = 1: read from feeds "scaled_grad:<state>",
-//            which merge-apply binds to train's outputs; K > 1: read from fp32 accumulators, which train adds to and apply clears.
+//   after    apply: "loss", "grad:<state>" = outputs (the window's); K = 1: read from feeds
+//   "scaled_grad:<state>",
+//            which merge-apply binds to train's outputs; K > 1: read from fp32 accumulators, which
+//            train adds to and apply clears.
 //
-// The boundary is the reduction point: gradients of other devices would be added here. Test: test/passes/accumulate.onnxtext
+// The boundary is the reduction point: gradients of other devices would be added here. Test:
+// test/passes/accumulate.onnxtext
 #include "passes/passes.h"
 
 namespace ampc {
@@ -45,7 +48,8 @@ Status AccumulateGradients(ir::Module& module, PassContext& context) {
     if (!grad && out.name != "loss") continue;
     if (!window) {
       if (grad) {
-        const ir::ValueId feed = apply.AddFeed("scaled_" + out.name, train.type_id(out.value), plan::Feed::Kind::kInput);
+        const ir::ValueId feed =
+            apply.AddFeed("scaled_" + out.name, train.type_id(out.value), plan::Feed::Kind::kInput);
         apply.SetOutput(out.name, feed);
       }
       continue;
@@ -61,7 +65,9 @@ Status AccumulateGradients(ir::Module& module, PassContext& context) {
     }
     apply.SetOutput(out.name, sum);
   }
-  train.RemoveOutputs([&](const std::string& name) { return window && (name.starts_with("grad:") || name == "loss"); });
+  train.RemoveOutputs([&](const std::string& name) {
+    return window && (name.starts_with("grad:") || name == "loss");
+  });
   return {};
 }
 

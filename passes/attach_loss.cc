@@ -2,11 +2,12 @@
 // Adds loss and metrics to the forward graph.
 //
 //   before   the model's outputs
-//   after    "loss" = output (scalar); per sample, for fork-eval to mask and sum: "each:loss", "count:loss" (how much each
+//   after    "loss" = output (scalar); per sample, for fork-eval to mask and sum: "each:loss",
+//   "count:loss" (how much each
 //            position counts in a mean), "each:<metric>", "count:<metric>"; target feeds
 //
-// Class scores of rank > 2 are brought to [positions, classes] first. Several losses add up, each times its factor.
-// Test: test/passes/attach-loss.onnxtext
+// Class scores of rank > 2 are brought to [positions, classes] first. Several losses add up, each
+// times its factor. Test: test/passes/attach-loss.onnxtext
 #include "passes/passes.h"
 
 namespace ampc {
@@ -26,7 +27,10 @@ struct Piece {
 class LossAttacher {
  public:
   LossAttacher(ir::Graph& graph, PassContext& context)
-      : module_(graph.module()), g_(graph), o_(context.options), b_(g_, module_.locs.Intern("loss")) {}
+      : module_(graph.module()),
+        g_(graph),
+        o_(context.options),
+        b_(g_, module_.locs.Intern("loss")) {}
 
   Status Run() {
     const std::vector<ir::OutputInfo> model_outputs = g_.outputs();
@@ -36,16 +40,22 @@ class LossAttacher {
       AMPC_ASSIGN(const ir::OutputInfo input, Input(spec, model_outputs));
       AMPC_ASSIGN(last, Attach(spec, input));
       ValueId loss = last.loss;
-      if (spec.factor != 1) loss = b_.Map("x0 * $factor", {loss}, b_.failed() ? DType::kFloat32 : g_.type(loss).dtype, {{"factor", spec.factor}});
+      if (spec.factor != 1)
+        loss = b_.Map("x0 * $factor", {loss}, b_.failed() ? DType::kFloat32 : g_.type(loss).dtype,
+                      {{"factor", spec.factor}});
       total = total == kNone ? loss : b_.Add(total, loss);
       if (b_.failed()) return b_.TakeStatus();
     }
-    if (total == kNone) return UsageError("E0201", "no loss: training needs --loss (or use --forward-only)");
-    for (const MetricSpec& metric : o_.metrics) AMPC_TRY(AttachMetric(metric, o_.losses.front(), model_outputs));
+    if (total == kNone)
+      return UsageError("E0201", "no loss: training needs --loss (or use --forward-only)");
+    for (const MetricSpec& metric : o_.metrics)
+      AMPC_TRY(AttachMetric(metric, o_.losses.front(), model_outputs));
     if (b_.failed()) return b_.TakeStatus();
     if (total != g_.FindOutput("loss")) {
       if (g_.FindOutput("loss") != kNone && o_.losses.front().kind != Kind::kOutput) {
-        return BadInput("E0202", "the model has an output named 'loss' already: use --loss output:input=loss, or rename it");
+        return BadInput("E0202",
+                        "the model has an output named 'loss' already: use --loss "
+                        "output:input=loss, or rename it");
       }
       g_.SetOutput("loss", total);
     }
@@ -65,24 +75,33 @@ class LossAttacher {
       if (out.name == spec.input) return out;
       names += fmt::format("{}'{}'", names.empty() ? "" : ", ", out.name);
     }
-    if (!spec.input.empty()) return UsageError("E0203", "--loss input={}: the model has no such output; it has {}", spec.input, names);
+    if (!spec.input.empty())
+      return UsageError("E0203", "--loss input={}: the model has no such output; it has {}",
+                        spec.input, names);
     if (outputs.size() != 1) {
-      return UsageError("E0203", "the model has {} outputs ({}): say which one with --loss …:input=NAME", outputs.size(), names);
+      return UsageError("E0203",
+                        "the model has {} outputs ({}): say which one with --loss …:input=NAME",
+                        outputs.size(), names);
     }
     return outputs.front();
   }
 
   Result<Piece> Attach(const LossSpec& spec, const ir::OutputInfo& input) {
     const ir::TensorType t = g_.type(input.value);
-    if (!IsFloat(t.dtype)) return BadInput("E0204", "loss input '{}' is {}, floats are expected", input.name, ToString(t));
+    if (!IsFloat(t.dtype))
+      return BadInput("E0204", "loss input '{}' is {}, floats are expected", input.name,
+                      ToString(t));
     switch (spec.kind) {
       case Kind::kCrossEntropy:
-      case Kind::kNll: return ClassLoss(spec, input);
+      case Kind::kNll:
+        return ClassLoss(spec, input);
       case Kind::kMse:
-      case Kind::kBceLogits: return ElementLoss(spec, input);
+      case Kind::kBceLogits:
+        return ElementLoss(spec, input);
       case Kind::kOutput:
         if (t.elements() != 1) {
-          return BadInput("E0205", "--loss output: '{}' is {}, a scalar is expected", input.name, ToString(t));
+          return BadInput("E0205", "--loss output: '{}' is {}, a scalar is expected", input.name,
+                          ToString(t));
         }
         return Piece{b_.Reshape(input.value, Dims{}), kNone, kNone};
     }
@@ -91,24 +110,32 @@ class LossAttacher {
 
   Result<ValueId> Target(const LossSpec& spec, DType dtype, const Dims& dims) {
     if (const ValueId known = g_.FindValue(spec.target); known != kNone) {
-      if (g_.value(known).kind == ir::ValueKind::kFeed && g_.type(known) == ir::TensorType{dtype, dims}) return known;
-      return UsageError("E0206", "target '{}' is the name of another value of the model; choose one with target=", spec.target);
+      if (g_.value(known).kind == ir::ValueKind::kFeed &&
+          g_.type(known) == ir::TensorType{dtype, dims})
+        return known;
+      return UsageError(
+          "E0206", "target '{}' is the name of another value of the model; choose one with target=",
+          spec.target);
     }
     return g_.AddFeed(spec.target, module_.types.Intern(dtype, dims), plan::Feed::Kind::kTarget);
   }
 
   Result<int64_t> ClassAxis(const LossSpec& spec, const ir::OutputInfo& input) {
     const ir::TensorType t = g_.type(input.value);
-    if (t.rank() < 2) return BadInput("E0207", "loss input '{}' is {}: class scores need a class axis", input.name, ToString(t));
+    if (t.rank() < 2)
+      return BadInput("E0207", "loss input '{}' is {}: class scores need a class axis", input.name,
+                      ToString(t));
     if (spec.axis == kNoAxis) {
       if (t.rank() == 2) return 1;
       return UsageError("E0208",
-                        "loss input '{}' is {}: say which axis holds the classes, --loss …:axis=1 ({} classes) or axis={} ({} classes)",
+                        "loss input '{}' is {}: say which axis holds the classes, --loss …:axis=1 "
+                        "({} classes) or axis={} ({} classes)",
                         input.name, ToString(t), t.dims[1], t.rank() - 1, t.dims.back());
     }
     const int64_t axis = spec.axis < 0 ? spec.axis + t.rank() : spec.axis;
     if (axis < 1 || axis >= t.rank()) {
-      return UsageError("E0208", "--loss axis={}: '{}' is {}, an axis from 1 to {} is expected", spec.axis, input.name, ToString(t), t.rank() - 1);
+      return UsageError("E0208", "--loss axis={}: '{}' is {}, an axis from 1 to {} is expected",
+                        spec.axis, input.name, ToString(t), t.rank() - 1);
     }
     return axis;
   }
@@ -116,7 +143,10 @@ class LossAttacher {
   ValueId ClassWeights(const LossSpec& spec, DType dtype) {
     if (spec.weight.empty()) return kNone;
     std::vector<double> w = spec.weight;
-    return b_.Cast(b_.Constant(HostTensor::Of<double>(DType::kFloat64, {static_cast<int64_t>(w.size())}, std::span<const double>(w))), dtype);
+    return b_.Cast(
+        b_.Constant(HostTensor::Of<double>(DType::kFloat64, {static_cast<int64_t>(w.size())},
+                                           std::span<const double>(w))),
+        dtype);
   }
 
   // Scores as [positions, classes], labels as [positions].
@@ -136,7 +166,8 @@ class LossAttacher {
     feed.has_ignore = spec.has_ignore_index;
     feed.ignore = spec.ignore_index;
     if (!spec.weight.empty() && static_cast<int64_t>(spec.weight.size()) != f.classes) {
-      return UsageError("E0209", "--loss weight= has {} numbers, '{}' has {} classes", spec.weight.size(), input.name, f.classes);
+      return UsageError("E0209", "--loss weight= has {} numbers, '{}' has {} classes",
+                        spec.weight.size(), input.name, f.classes);
     }
     if (t.rank() > 2) {
       if (axis != t.rank() - 1) {
@@ -180,12 +211,17 @@ class LossAttacher {
 
   // Weight of each label in the mean: its class weight, 0 where ignored.
   ValueId LabelCount(const LossSpec& spec, const Flat& f, ValueId weights, DType dtype) {
-    if (weights == kNone && !spec.has_ignore_index) return b_.Expand(b_.Scalar(dtype, 1), g_.type(f.labels).dims);
+    if (weights == kNone && !spec.has_ignore_index)
+      return b_.Expand(b_.Scalar(dtype, 1), g_.type(f.labels).dims);
     const Attrs ignore{{"ignore", static_cast<double>(spec.ignore_index)}};
     ValueId labels = f.labels;
-    if (spec.has_ignore_index) labels = b_.Map("where(x0 == $ignore, 0, x0)", {f.labels}, DType::kInt64, ignore);
-    const ValueId w = weights == kNone ? b_.Expand(b_.Scalar(dtype, 1), g_.type(f.labels).dims) : b_.Op("Gather", {weights, labels});
-    return spec.has_ignore_index ? b_.Map("where(x1 == $ignore, 0, x0)", {w, f.labels}, dtype, ignore) : w;
+    if (spec.has_ignore_index)
+      labels = b_.Map("where(x0 == $ignore, 0, x0)", {f.labels}, DType::kInt64, ignore);
+    const ValueId w = weights == kNone ? b_.Expand(b_.Scalar(dtype, 1), g_.type(f.labels).dims)
+                                       : b_.Op("Gather", {weights, labels});
+    return spec.has_ignore_index
+               ? b_.Map("where(x1 == $ignore, 0, x0)", {w, f.labels}, dtype, ignore)
+               : w;
   }
 
   Result<Piece> ElementLoss(const LossSpec& spec, const ir::OutputInfo& input) {
@@ -197,39 +233,53 @@ class LossAttacher {
     } else {
       std::vector<double> w = spec.pos_weight;
       if (w.size() > 1 && static_cast<int64_t>(w.size()) != t.dims.back()) {
-        return UsageError("E0209", "--loss pos_weight= has {} numbers, the last axis of '{}' has {}", w.size(), input.name, t.dims.back());
+        return UsageError("E0209",
+                          "--loss pos_weight= has {} numbers, the last axis of '{}' has {}",
+                          w.size(), input.name, t.dims.back());
       }
       if (w.empty()) w = {1};
       const Dims dims = w.size() == 1 ? Dims{} : Dims{static_cast<int64_t>(w.size())};
-      const ValueId pos = b_.Cast(b_.Constant(HostTensor::Of<double>(DType::kFloat64, dims, std::span<const double>(w))), t.dtype);
+      const ValueId pos = b_.Cast(
+          b_.Constant(HostTensor::Of<double>(DType::kFloat64, dims, std::span<const double>(w))),
+          t.dtype);
       p.each = b_.Own("BceWithLogits", {input.value, target, pos});
     }
     p.count = b_.Expand(b_.Scalar(t.dtype, 1), t.dims);
     std::vector<int64_t> all;
     for (int64_t i = 0; i < t.rank(); ++i) all.push_back(i);
-    p.loss = b_.Op(spec.mean ? "ReduceMean" : "ReduceSum", {p.each, b_.Ints(all)}, {{"keepdims", int64_t{0}}});
+    p.loss = b_.Op(spec.mean ? "ReduceMean" : "ReduceSum", {p.each, b_.Ints(all)},
+                   {{"keepdims", int64_t{0}}});
     if (b_.failed()) return b_.TakeStatus();
     return p;
   }
 
-  Status AttachMetric(const MetricSpec& metric, const LossSpec& loss, const std::vector<ir::OutputInfo>& outputs) {
+  Status AttachMetric(const MetricSpec& metric, const LossSpec& loss,
+                      const std::vector<ir::OutputInfo>& outputs) {
     b_.set_loc(module_.locs.Intern("metric"));
     AMPC_ASSIGN(const ir::OutputInfo input, Input(loss, outputs));
     const bool classes = loss.kind == Kind::kCrossEntropy || loss.kind == Kind::kNll;
     if (metric.kind == MetricSpec::Kind::kAccuracy) {
-      if (!classes) return UsageError("E0210", "--metric accuracy needs class labels: a cross-entropy or nll loss");
+      if (!classes)
+        return UsageError("E0210",
+                          "--metric accuracy needs class labels: a cross-entropy or nll loss");
       AMPC_ASSIGN(const Flat f, Flatten(loss, input));
       const ValueId each = b_.Own("TopKCorrect", {f.scores, f.labels}, {{"k", metric.k}});
       const Attrs ignore{{"ignore", static_cast<double>(loss.ignore_index)}};
-      const ValueId count = loss.has_ignore_index ? b_.Map("x0 != $ignore", {f.labels}, DType::kFloat32, ignore)
-                                                  : b_.Expand(b_.Scalar(DType::kFloat32, 1), b_.failed() ? Dims{} : g_.type(f.labels).dims);
-      return AddMetric(metric.k == 1 ? "accuracy" : fmt::format("accuracy_top{}", metric.k), b_.Reshape(b_.Mul(each, count), f.label_dims),
+      const ValueId count = loss.has_ignore_index
+                                ? b_.Map("x0 != $ignore", {f.labels}, DType::kFloat32, ignore)
+                                : b_.Expand(b_.Scalar(DType::kFloat32, 1),
+                                            b_.failed() ? Dims{} : g_.type(f.labels).dims);
+      return AddMetric(metric.k == 1 ? "accuracy" : fmt::format("accuracy_top{}", metric.k),
+                       b_.Reshape(b_.Mul(each, count), f.label_dims),
                        b_.Reshape(count, f.label_dims));
     }
-    if (classes || loss.kind == Kind::kOutput) return UsageError("E0210", "--metric mae needs a target of the output's form: mse or bce-logits");
+    if (classes || loss.kind == Kind::kOutput)
+      return UsageError("E0210",
+                        "--metric mae needs a target of the output's form: mse or bce-logits");
     const ir::TensorType t = g_.type(input.value);
     AMPC_ASSIGN(const ValueId target, Target(loss, t.dtype, t.dims));
-    return AddMetric("mae", b_.Map("abs(x0 - x1)", {input.value, target}, DType::kFloat32), b_.Expand(b_.Scalar(DType::kFloat32, 1), t.dims));
+    return AddMetric("mae", b_.Map("abs(x0 - x1)", {input.value, target}, DType::kFloat32),
+                     b_.Expand(b_.Scalar(DType::kFloat32, 1), t.dims));
   }
 
   Status AddMetric(const std::string& name, ValueId each, ValueId count) {

@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Casts the forward graph by policy. The backward pass is differentiated from the result and so follows its dtypes.
+// Casts the forward graph by policy. The backward pass is differentiated from the result and so
+// follows its dtypes.
 //
 //   before   fp32 nodes
-//   after    every node runs in the dtype of its class; casts stand before it, one per (value, dtype)
+//   after    every node runs in the dtype of its class; casts stand before it, one per (value,
+//   dtype)
 //
 // One sweep in order, so that a node sees the dtypes its operands already have:
 //   low      float operands -> the low dtype
 //   fp32     float operands -> fp32
-//   widest   float operands -> the widest among them; a rank-0 operand, or a one-element constant, does not promote another
+//   widest   float operands -> the widest among them; a rank-0 operand, or a one-element constant,
+//   does not promote another
 //            operand of more elements (PyTorch's 0-dim rule)
 //   follow   float operands -> the dtype of slot 0
-// Slots that the op's row keeps in fp32 are never lowered. Doubles are left alone. A constant with finite values outside the
-// range of float16 keeps its node in fp32. A weight's cast sits at the parameter: it is hoisted through pure data movement.
-// Rules of a policy file come first, the row's column of the base policy after. Test: test/passes/autocast.onnxtext
+// Slots that the op's row keeps in fp32 are never lowered. Doubles are left alone. A constant with
+// finite values outside the range of float16 keeps its node in fp32. A weight's cast sits at the
+// parameter: it is hoisted through pure data movement. Rules of a policy file come first, the row's
+// column of the base policy after. Test: test/passes/autocast.onnxtext
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -32,11 +36,16 @@ using ir::ValueId;
 
 std::string_view ClassName(CastClass c) {
   switch (c) {
-    case CastClass::kLow: return "low";
-    case CastClass::kFp32: return "fp32";
-    case CastClass::kWidest: return "widest";
-    case CastClass::kFollow: return "follow";
-    case CastClass::kNever: return "never";
+    case CastClass::kLow:
+      return "low";
+    case CastClass::kFp32:
+      return "fp32";
+    case CastClass::kWidest:
+      return "widest";
+    case CastClass::kFollow:
+      return "follow";
+    case CastClass::kNever:
+      return "never";
   }
   return "";
 }
@@ -50,7 +59,11 @@ struct Decision {
 class Autocaster {
  public:
   Autocaster(ir::Graph& graph, PassContext& context)
-      : g_(graph), module_(graph.module()), policy_(context.options.policy), context_(context), low_(LowType(context.options.precision)) {}
+      : g_(graph),
+        module_(graph.module()),
+        policy_(context.options.policy),
+        context_(context),
+        low_(LowType(context.options.precision)) {}
 
   Status Run() {
     AMPC_TRY(FindPaths());
@@ -62,9 +75,11 @@ class Autocaster {
   }
 
  private:
-  // ---- which class ---------------------------------------------------------------------------------------------------
+  // ---- which class
+  // ---------------------------------------------------------------------------------------------------
 
-  // Nodes on a path between two values, per rule that asks for it: downstream of `from` and upstream of `to`.
+  // Nodes on a path between two values, per rule that asks for it: downstream of `from` and
+  // upstream of `to`.
   Status FindPaths() {
     used_.assign(policy_.rules.size(), false);
     between_.resize(policy_.rules.size());
@@ -74,19 +89,24 @@ class Autocaster {
       if (rule.from.empty()) continue;
       const ValueId from = g_.FindValue(rule.from), to = g_.FindValue(rule.to);
       if (from == kNone || to == kNone) {
-        return UsageError("E0301", "policy rule {}: no value '{}' in the model", r + 1, from == kNone ? rule.from : rule.to);
+        return UsageError("E0301", "policy rule {}: no value '{}' in the model", r + 1,
+                          from == kNone ? rule.from : rule.to);
       }
       std::set<ValueId> down = {from}, up = {to};
       std::set<NodeId> below;
       for (NodeId n : order) {
         const ir::Node& node = g_.node(n);
-        if (std::none_of(node.inputs.begin(), node.inputs.end(), [&](ValueId v) { return down.contains(v); })) continue;
+        if (std::none_of(node.inputs.begin(), node.inputs.end(),
+                         [&](ValueId v) { return down.contains(v); }))
+          continue;
         below.insert(n);
         down.insert(node.outputs.begin(), node.outputs.end());
       }
       for (auto it = order.rbegin(); it != order.rend(); ++it) {
         const ir::Node& node = g_.node(*it);
-        if (std::none_of(node.outputs.begin(), node.outputs.end(), [&](ValueId v) { return v != kNone && up.contains(v); })) continue;
+        if (std::none_of(node.outputs.begin(), node.outputs.end(),
+                         [&](ValueId v) { return v != kNone && up.contains(v); }))
+          continue;
         up.insert(node.inputs.begin(), node.inputs.end());
         if (below.contains(*it)) between_[r].insert(*it);
       }
@@ -98,8 +118,10 @@ class Autocaster {
     const OpDef& op = *g_.node(n).op;
     for (size_t r = 0; r < policy_.rules.size(); ++r) {
       const PolicyRule& rule = policy_.rules[r];
-      const bool hit = rule.from.empty() ? (rule.node.empty() || MatchesGlob(rule.node, g_.Label(n))) && (rule.op.empty() || MatchesGlob(rule.op, op.name))
-                                         : between_[r].contains(n);
+      const bool hit = rule.from.empty()
+                           ? (rule.node.empty() || MatchesGlob(rule.node, g_.Label(n))) &&
+                                 (rule.op.empty() || MatchesGlob(rule.op, op.name))
+                           : between_[r].contains(n);
       if (!hit) continue;
       used_[r] = true;
       return {rule.cls, fmt::format("rule {} of the policy", r + 1)};
@@ -112,20 +134,24 @@ class Autocaster {
     for (size_t r = 0; r < policy_.rules.size(); ++r) {
       if (used_[r]) continue;
       const PolicyRule& rule = policy_.rules[r];
-      return UsageError("E0302", "policy rule {} (node '{}', op '{}') matches no node; labels look like '{}'", r + 1, rule.node, rule.op,
-                        g_.first() == kNone ? "" : g_.Label(g_.first()));
+      return UsageError(
+          "E0302", "policy rule {} (node '{}', op '{}') matches no node; labels look like '{}'",
+          r + 1, rule.node, rule.op, g_.first() == kNone ? "" : g_.Label(g_.first()));
     }
     return {};
   }
 
-  // ---- which dtype ---------------------------------------------------------------------------------------------------
+  // ---- which dtype
+  // ---------------------------------------------------------------------------------------------------
 
   bool Castable(const ir::Node& node, size_t i) const {
     if (node.inputs[i] == kNone) return false;
     const DType t = g_.type(node.inputs[i]).dtype;
     return t == DType::kFloat32 || IsLow(t);
   }
-  static bool KeptFp32(const OpDef& op, size_t i) { return i < 32 && (op.fp32_slots >> i & 1) != 0; }
+  static bool KeptFp32(const OpDef& op, size_t i) {
+    return i < 32 && (op.fp32_slots >> i & 1) != 0;
+  }
 
   // Operands that decide the widest dtype: all, except those that PyTorch's 0-dim rule leaves out.
   DType Widest(const ir::Node& node) const {
@@ -137,9 +163,11 @@ class Autocaster {
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       if (!Castable(node, i) || KeptFp32(*node.op, i)) continue;
       const ir::TensorType& t = g_.type(node.inputs[i]);
-      const bool scalar = t.dims.empty() || (t.elements() == 1 && g_.ConstantOf(node.inputs[i]) != nullptr);
+      const bool scalar =
+          t.dims.empty() || (t.elements() == 1 && g_.ConstantOf(node.inputs[i]) != nullptr);
       if (scalar && most > 1) continue;
-      widest = !widest || *widest == t.dtype ? t.dtype : DType::kFloat32;  // fp16 with bf16 meet in fp32
+      widest =
+          !widest || *widest == t.dtype ? t.dtype : DType::kFloat32;  // fp16 with bf16 meet in fp32
     }
     return widest.value_or(DType::kFloat32);
   }
@@ -164,26 +192,37 @@ class Autocaster {
     for (size_t i = 0; i < node.inputs.size(); ++i) any = any || Castable(node, i);
     if (!any) return Reinferred(n);
     Decision d = Decide(n);
-    if (d.cls == CastClass::kNever) return Unsupported("E0303", "'{}' is not safe in low precision ({})", node.op->name, d.why);
-    if (d.cls != CastClass::kFp32 && OutOfRange(node)) d = {CastClass::kFp32, "a constant operand lies outside the range of float16"};
+    if (d.cls == CastClass::kNever)
+      return Unsupported("E0303", "'{}' is not safe in low precision ({})", node.op->name, d.why);
+    if (d.cls != CastClass::kFp32 && OutOfRange(node))
+      d = {CastClass::kFp32, "a constant operand lies outside the range of float16"};
     DType target = DType::kFloat32;
     switch (d.cls) {
-      case CastClass::kLow: target = low_; break;
+      case CastClass::kLow:
+        target = low_;
+        break;
       case CastClass::kFp32:
-      case CastClass::kNever: break;
-      case CastClass::kWidest: target = Widest(node); break;
-      case CastClass::kFollow: target = Castable(node, 0) ? g_.type(node.inputs[0]).dtype : DType::kFloat32; break;
+      case CastClass::kNever:
+        break;
+      case CastClass::kWidest:
+        target = Widest(node);
+        break;
+      case CastClass::kFollow:
+        target = Castable(node, 0) ? g_.type(node.inputs[0]).dtype : DType::kFloat32;
+        break;
     }
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       if (!Castable(node, i)) continue;
       const DType to = KeptFp32(*node.op, i) ? DType::kFloat32 : target;
       if (g_.type(node.inputs[i]).dtype == to) continue;
-      const ir::LocId loc = module_.locs.Intern(fmt::format("cast for {} input {}", g_.Label(n), i));
+      const ir::LocId loc =
+          module_.locs.Intern(fmt::format("cast for {} input {}", g_.Label(n), i));
       AMPC_ASSIGN(const ValueId cast, CastTo(node.inputs[i], to, loc));
       g_.SetInput(n, static_cast<int32_t>(i), cast);
     }
     if (context_.diagnostics.explaining) {
-      context_.diagnostics.Explain(g_.Label(n), "precision", fmt::format("{}: {}", Name(target), d.why));
+      context_.diagnostics.Explain(g_.Label(n), "precision",
+                                   fmt::format("{}: {}", Name(target), d.why));
     }
     return Reinferred(n);
   }
@@ -194,10 +233,12 @@ class Autocaster {
     return {};
   }
 
-  // ---- casts ---------------------------------------------------------------------------------------------------------
+  // ---- casts
+  // ---------------------------------------------------------------------------------------------------------
 
-  // The value in another dtype: one cast per value and dtype, before its first use. A cast of a parameter that data movement
-  // stands between is made at the parameter, and the movement repeated on the result.
+  // The value in another dtype: one cast per value and dtype, before its first use. A cast of a
+  // parameter that data movement stands between is made at the parameter, and the movement repeated
+  // on the result.
   Result<ValueId> CastTo(ValueId v, DType to, ir::LocId loc) {
     if (auto it = casts_.find({v, to}); it != casts_.end()) return it->second;
     ValueId result = kNone;
@@ -210,11 +251,14 @@ class Autocaster {
       const ir::TypeId types[] = {module_.types.WithDType(g_.type_id(v), to)};
       const std::string name = g_.value(v).name;
       const std::string_view names[] = {name};
-      result = g_.node(g_.AddNode(*moved.op, moved.attrs, inputs, types, moved.loc, def, names)).outputs[0];
+      result = g_.node(g_.AddNode(*moved.op, moved.attrs, inputs, types, moved.loc, def, names))
+                   .outputs[0];
     } else {
-      // Right behind its definition, so that every later user finds it; parameters and feeds: at the head of the graph.
+      // Right behind its definition, so that every later user finds it; parameters and feeds: at
+      // the head of the graph.
       const ir::Value& value = g_.value(v);
-      const NodeId place = value.kind == ir::ValueKind::kNode ? g_.node(value.def).next : g_.first();
+      const NodeId place =
+          value.kind == ir::ValueKind::kNode ? g_.node(value.def).next : g_.first();
       ir::Builder b(g_, loc, place);
       result = b.Cast(v, to);
       if (b.failed()) return b.TakeStatus();

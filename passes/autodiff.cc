@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Adds the gradient of the loss with respect to every trainable state.
 //
-//   before   "loss" = output, "seed" = output (optional: the gradient of the loss itself, default 1)
-//   after    "grad:<state>" = output, for each trainable state from which a path leads to the loss
+//   before   "loss" = output, "seed" = output (optional: the gradient of the loss itself, default
+//   1) after    "grad:<state>" = output, for each trainable state from which a path leads to the
+//   loss
 //
-// One reverse sweep. Rules come from the op rows; a node whose row has a training form is replaced by it first. A value used
-// k times gets its k contributions added one by one in their own dtype, as PyTorch's engine does; because the add follows
-// each contribution, no two of them live longer than needed. Test: test/passes/autodiff.onnxtext
+// One reverse sweep. Rules come from the op rows; a node whose row has a training form is replaced
+// by it first. A value used k times gets its k contributions added one by one in their own dtype,
+// as PyTorch's engine does; because the add follows each contribution, no two of them live longer
+// than needed. Test: test/passes/autodiff.onnxtext
 #include <vector>
 
 #include "passes/passes.h"
@@ -20,7 +22,8 @@ using ir::ValueId;
 
 class Differentiator {
  public:
-  Differentiator(ir::Graph& graph, PassContext& context) : g_(graph), module_(graph.module()), context_(context) {}
+  Differentiator(ir::Graph& graph, PassContext& context)
+      : g_(graph), module_(graph.module()), context_(context) {}
 
   Status Run() {
     loss_ = g_.FindOutput("loss");
@@ -42,10 +45,13 @@ class Differentiator {
     std::reverse(order.begin(), order.end());
     return order;
   }
-  bool OnPath(NodeId n) const { return static_cast<size_t>(n) < on_path_.size() && on_path_[static_cast<size_t>(n)]; }
+  bool OnPath(NodeId n) const {
+    return static_cast<size_t>(n) < on_path_.size() && on_path_[static_cast<size_t>(n)];
+  }
   bool Wants(ValueId v) const { return v != kNone && wants_[static_cast<size_t>(v)]; }
 
-  // wants_: values that depend on a trainable state through float values; on_path_: nodes between those and the loss.
+  // wants_: values that depend on a trainable state through float values; on_path_: nodes between
+  // those and the loss.
   void FindPath() {
     wants_.assign(static_cast<size_t>(g_.num_values()), false);
     on_path_.assign(static_cast<size_t>(g_.num_nodes()), false);
@@ -60,7 +66,8 @@ class Differentiator {
       bool any = false;
       for (ValueId in : node.inputs) any = any || Wants(in);
       for (ValueId out : node.outputs) {
-        if (any && out != kNone && IsFloat(g_.type(out).dtype)) wants_[static_cast<size_t>(out)] = true;
+        if (any && out != kNone && IsFloat(g_.type(out).dtype))
+          wants_[static_cast<size_t>(out)] = true;
       }
     }
     std::vector<bool> reaches(static_cast<size_t>(g_.num_values()), false);
@@ -68,7 +75,8 @@ class Differentiator {
     for (auto it = order.rbegin(); it != order.rend(); ++it) {
       const ir::Node& node = g_.node(*it);
       bool any = false;
-      for (ValueId out : node.outputs) any = any || (Wants(out) && reaches[static_cast<size_t>(out)]);
+      for (ValueId out : node.outputs)
+        any = any || (Wants(out) && reaches[static_cast<size_t>(out)]);
       if (!any) continue;
       on_path_[static_cast<size_t>(*it)] = true;
       for (ValueId in : node.inputs) {
@@ -83,7 +91,10 @@ class Differentiator {
       const OpDef& op = *g_.node(n).op;
       if (!OnPath(n) || op.grad != nullptr || op.training != nullptr) continue;
       context_.diagnostics.Error(
-          Unsupported("E0401", "'{}' has no gradient, but a trainable parameter reaches the loss through it; --freeze what lies before it", op.name)
+          Unsupported("E0401",
+                      "'{}' has no gradient, but a trainable parameter reaches the loss through "
+                      "it; --freeze what lies before it",
+                      op.name)
               .At(g_.Describe(n)));
     }
     return context_.diagnostics.Take();
@@ -106,7 +117,8 @@ class Differentiator {
     const ValueId seed = g_.FindOutput("seed");
     ir::Builder b(g_, module_.locs.Intern("seed of the backward pass"));
     const ir::TensorType type = g_.type(loss_);
-    const ValueId dy = seed == kNone ? b.Expand(b.Scalar(type.dtype, 1), type.dims) : b.Cast(seed, type.dtype);
+    const ValueId dy =
+        seed == kNone ? b.Expand(b.Scalar(type.dtype, 1), type.dims) : b.Cast(seed, type.dtype);
     if (b.failed()) return b.TakeStatus();
     Add(loss_, dy, b);
     g_.RemoveOutputs([](const std::string& name) { return name == "seed"; });
@@ -148,14 +160,17 @@ class Differentiator {
       const ValueId v = g_.FindState(static_cast<ir::StateId>(s));
       const ValueId grad = v == kNone ? kNone : grads_[static_cast<size_t>(v)];
       if (grad == kNone) {
-        context_.diagnostics.Note(fmt::format("parameter '{}' has no path to the loss: it stays as it is", state.name));
+        context_.diagnostics.Note(
+            fmt::format("parameter '{}' has no path to the loss: it stays as it is", state.name));
         state.trainable = false;
         continue;
       }
       ++found;
       g_.SetOutput("grad:" + state.name, grad);
     }
-    if (found == 0) return BadInput("E0405", "nothing to train: no trainable parameter has a path to the loss; see --info");
+    if (found == 0)
+      return BadInput(
+          "E0405", "nothing to train: no trainable parameter has a path to the loss; see --info");
     return {};
   }
 
@@ -169,6 +184,8 @@ class Differentiator {
 
 }  // namespace
 
-Status Differentiate(ir::Module& module, PassContext& context) { return Differentiator(*module.train, context).Run(); }
+Status Differentiate(ir::Module& module, PassContext& context) {
+  return Differentiator(*module.train, context).Run();
+}
 
 }  // namespace ampc

@@ -4,7 +4,8 @@
 //   before   apply: "grad:<state>", "grad_norm" = outputs
 //   after    apply: "grad:<state>" = outputs, clipped; hypers "clip_norm", "clip_value"
 //
-// A non-finite norm has set found_inf already, so the step is skipped. Test: test/passes/clip.onnxtext
+// A non-finite norm has set found_inf already, so the step is skipped. Test:
+// test/passes/clip.onnxtext
 #include "passes/passes.h"
 
 namespace ampc {
@@ -35,7 +36,8 @@ Status ClipGradients(ir::Module& module, PassContext& context) {
   if (context.options.clip_norm > 0) {
     const std::vector<ir::OutputInfo> grads = Gradients(g);
     const ir::ValueId norm = g.FindOutput("grad_norm");
-    std::vector<ir::ValueId> inputs = {norm, Limit(module, b, "clip_norm", context.options.clip_norm, g.type(norm).dtype)};
+    std::vector<ir::ValueId> inputs = {
+        norm, Limit(module, b, "clip_norm", context.options.clip_norm, g.type(norm).dtype)};
     for (const ir::OutputInfo& grad : grads) inputs.push_back(grad.value);
     const std::vector<ir::ValueId> outs = b.Multi(kOwnDomain, "ClipNorm", inputs, {}, grads.size());
     if (b.failed()) return b.TakeStatus();
@@ -45,8 +47,9 @@ Status ClipGradients(ir::Module& module, PassContext& context) {
     for (const ir::OutputInfo& grad : Gradients(g)) {
       const DType dtype = g.type(grad.value).dtype;
       const ir::StateId known = module.FindState("clip_value");
-      const ir::ValueId limit = known == ir::kNone ? Limit(module, b, "clip_value", context.options.clip_value, dtype)
-                                                   : b.Cast(g.State(known), dtype);
+      const ir::ValueId limit =
+          known == ir::kNone ? Limit(module, b, "clip_value", context.options.clip_value, dtype)
+                             : b.Cast(g.State(known), dtype);
       const ir::ValueId clipped = b.Map("max(-x1, min(x1, x0))", {grad.value, limit}, dtype);
       if (b.failed()) return b.TakeStatus();
       g.SetOutput(grad.name, clipped);

@@ -4,8 +4,9 @@
 //   before   c = Op(constants)
 //   after    c = Constant
 //
-// Random ops never fold, nor does a result of more than kMaxElements elements (a filled tensor is cheaper to make than to
-// store). Values come from the reference kernels through the op's own lowering. Test: test/passes/fold.onnxtext
+// Random ops never fold, nor does a result of more than kMaxElements elements (a filled tensor is
+// cheaper to make than to store). Values come from the reference kernels through the op's own
+// lowering. Test: test/passes/fold.onnxtext
 #include <algorithm>
 
 #include "passes/passes.h"
@@ -21,8 +22,9 @@ bool Foldable(const ir::Graph& g, const ir::Node& node) {
   for (ir::ValueId v : node.inputs) {
     if (v != ir::kNone && g.ConstantOf(v) == nullptr) return false;
   }
-  return std::all_of(node.outputs.begin(), node.outputs.end(),
-                     [&](ir::ValueId v) { return v == ir::kNone || g.type(v).elements() <= kMaxElements; });
+  return std::all_of(node.outputs.begin(), node.outputs.end(), [&](ir::ValueId v) {
+    return v == ir::kNone || g.type(v).elements() <= kMaxElements;
+  });
 }
 
 Status FoldGraph(ir::Graph& g, PassContext& context) {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies the forward graph into `eval`, in inference mode, with sums and counts over the valid samples.
+// Copies the forward graph into `eval`, in inference mode, with sums and counts over the valid
+// samples.
 //
 //   before   train: model outputs, "loss", "each:x", "count:x"
-//   after    eval: model outputs, "x_sum", "x_count" (masked by feed "valid": 1 for a sample, 0 for padding)
+//   after    eval: model outputs, "x_sum", "x_count" (masked by feed "valid": 1 for a sample, 0 for
+//   padding)
 //            train: "loss", and "x_sum", "x_count" of the metrics, over the whole batch
 //
 // Test: test/passes/fork-eval.onnxtext
@@ -17,9 +19,12 @@ using ir::ValueId;
 
 constexpr std::string_view kEach = "each:", kCount = "count:";
 
-bool IsPerSample(const std::string& name) { return name.starts_with(kEach) || name.starts_with(kCount); }
+bool IsPerSample(const std::string& name) {
+  return name.starts_with(kEach) || name.starts_with(kCount);
+}
 
-// Sum over everything of `each` where the sample is valid (valid kNone: everywhere); in fp32, or double.
+// Sum over everything of `each` where the sample is valid (valid kNone: everywhere); in fp32, or
+// double.
 ValueId MaskedSum(ir::Builder& b, ValueId each, ValueId valid) {
   if (b.failed()) return kNone;
   const ir::TensorType t = b.type(each);
@@ -71,9 +76,11 @@ Status ForkEval(ir::Module& module, PassContext& context) {
       auto it = map.find(out.value);
       const ir::Value& v = train.value(out.value);
       // An output that no node computes: a state or a feed handed through.
-      module.eval->SetOutput(out.name, it != map.end()                       ? it->second
-                                       : v.kind == ir::ValueKind::kState     ? module.eval->State(v.index)
-                                                                             : module.eval->AddFeed(v.name, v.type, plan::Feed::Kind::kInput));
+      module.eval->SetOutput(out.name,
+                             it != map.end() ? it->second
+                             : v.kind == ir::ValueKind::kState
+                                 ? module.eval->State(v.index)
+                                 : module.eval->AddFeed(v.name, v.type, plan::Feed::Kind::kInput));
     }
   }
   ir::Graph& eval = *module.eval;
@@ -90,7 +97,8 @@ Status ForkEval(ir::Module& module, PassContext& context) {
   const bool masked = eval.FindOutput("each:loss") != kNone;
   if (masked) {
     AMPC_ASSIGN(const int64_t batch, BatchOf(eval));
-    const ValueId valid = eval.AddFeed("valid", module.types.Intern(DType::kFloat32, Dims{batch}), plan::Feed::Kind::kValid);
+    const ValueId valid = eval.AddFeed("valid", module.types.Intern(DType::kFloat32, Dims{batch}),
+                                       plan::Feed::Kind::kValid);
     AMPC_TRY(SumUp(eval, valid, true));
   } else {
     // A loss that the model computes itself can't be masked: its batches count once each.
@@ -103,7 +111,8 @@ Status ForkEval(ir::Module& module, PassContext& context) {
   }
   eval.RemoveOutputs([](const std::string& name) { return name == "loss"; });
   AMPC_TRY(SumUp(train, kNone, false));
-  // What the train graph returns is the loss and the metrics; a fetch reads any other value by its name.
+  // What the train graph returns is the loss and the metrics; a fetch reads any other value by its
+  // name.
   train.RemoveOutputs([](const std::string& name) {
     return name != "loss" && !name.ends_with("_sum") && !name.ends_with("_count");
   });

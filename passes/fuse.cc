@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fewer, larger kernels with the same numbers.
 //
-//   epilogue   y = Conv(x); z = Relu(y)                 ->  z = Conv <post = "relu"> (x)        one rounding: Relu rounds nothing
-//   widening   f = Cast <fp32> (low); Unscale(…, f)     ->  Unscale(…, low)
-//   group      t = Mul(a, b); y = Add(t, c)             ->  y = Map <expr = "fp16(x0 * x1) + x2"> (a, b, c)
+//   epilogue   y = Conv(x); z = Relu(y)                 ->  z = Conv <post = "relu"> (x)        one
+//   rounding: Relu rounds nothing widening   f = Cast <fp32> (low); Unscale(…, f)     -> Unscale(…,
+//   low) group      t = Mul(a, b); y = Add(t, c)             ->  y = Map <expr = "fp16(x0 * x1) +
+//   x2"> (a, b, c)
 //
-// A value disappears only when the op behind it is its single reader, no output or state needs it, and --keep does not name
-// it. A group keeps the rounding of every op inside it; its members have equal dims and layout and compute in float.
-// Test: test/passes/fuse.onnxtext
+// A value disappears only when the op behind it is its single reader, no output or state needs it,
+// and --keep does not name it. A group keeps the rounding of every op inside it; its members have
+// equal dims and layout and compute in float. Test: test/passes/fuse.onnxtext
 #include <algorithm>
 
 #include "passes/glob.h"
@@ -36,7 +37,8 @@ class Fuser {
     for (NodeId n : g_.Order()) DropWidening(n);
     const std::vector<NodeId> order = g_.Order();
     position_.assign(static_cast<size_t>(g_.num_nodes()), 0);
-    for (size_t i = 0; i < order.size(); ++i) position_[static_cast<size_t>(order[i])] = static_cast<int32_t>(i);
+    for (size_t i = 0; i < order.size(); ++i)
+      position_[static_cast<size_t>(order[i])] = static_cast<int32_t>(i);
     for (NodeId n : order) {
       if (g_.node(n).op != nullptr) AMPC_TRY(GrowGroup(n, position_[static_cast<size_t>(n)]));
     }
@@ -47,7 +49,8 @@ class Fuser {
   // The node's only reader is what follows it: its value may vanish.
   bool Private(ValueId v) const {
     const ir::Value& value = g_.value(v);
-    if (value.kind != ir::ValueKind::kNode || value.uses.size() != 1 || value.uses[0].node < 0) return false;
+    if (value.kind != ir::ValueKind::kNode || value.uses.size() != 1 || value.uses[0].node < 0)
+      return false;
     return std::none_of(context_.options.keep.begin(), context_.options.keep.end(),
                         [&](const std::string& glob) { return MatchesGlob(glob, value.name); });
   }
@@ -57,7 +60,8 @@ class Fuser {
     if (node.op->post.empty() || node.inputs.size() != 1 || !Private(node.inputs[0])) return;
     const NodeId producer = g_.value(node.inputs[0]).def;
     const ir::Node p = g_.node(producer);
-    if (!p.op->traits.epilogue || p.attrs.Has("post") || g_.value(node.inputs[0]).index != 0) return;
+    if (!p.op->traits.epilogue || p.attrs.Has("post") || g_.value(node.inputs[0]).index != 0)
+      return;
     Attrs attrs = p.attrs;
     attrs.Set("post", std::string(node.op->post));
     g_.SetAttrs(producer, std::move(attrs));
@@ -77,13 +81,16 @@ class Fuser {
       if (node.inputs[i] == kNone || !Private(node.inputs[i])) continue;
       const NodeId cast = g_.value(node.inputs[i]).def;
       const ir::Node c = g_.node(cast);
-      if (!c.op->traits.cast || !IsLow(g_.type(c.inputs[0]).dtype) || g_.type(node.inputs[i]).dtype != DType::kFloat32) continue;
+      if (!c.op->traits.cast || !IsLow(g_.type(c.inputs[0]).dtype) ||
+          g_.type(node.inputs[i]).dtype != DType::kFloat32)
+        continue;
       g_.SetInput(n, static_cast<int32_t>(i), c.inputs[0]);
       g_.Erase(cast);
     }
   }
 
-  // ---- elementwise groups ----------------------------------------------------------------------------------------------
+  // ---- elementwise groups
+  // ----------------------------------------------------------------------------------------------
 
   // True when the node has a program: it may join a group.
   static bool HasProgram(const ir::Node& node) {
@@ -100,7 +107,9 @@ class Fuser {
     // Parameters become numbers: a group has none of its own.
     for (size_t at = text.find('$'); at != std::string::npos; at = text.find('$', at)) {
       size_t end = at + 1;
-      while (end < text.size() && (std::isalnum(static_cast<unsigned char>(text[end])) != 0 || text[end] == '_')) ++end;
+      while (end < text.size() &&
+             (std::isalnum(static_cast<unsigned char>(text[end])) != 0 || text[end] == '_'))
+        ++end;
       const std::string name = text.substr(at + 1, end - at - 1);
       const double value = node.attrs.Float(name, static_cast<double>(node.attrs.Int(name)));
       text.replace(at, end - at, fmt::format("({:.17g})", value));
@@ -121,17 +130,24 @@ class Fuser {
     return any && (out == DType::kFloat32 || IsLow(out));
   }
 
-  static std::string_view Rounding(DType t) { return t == DType::kFloat16 ? "fp16" : t == DType::kBFloat16 ? "bf16" : ""; }
+  static std::string_view Rounding(DType t) {
+    return t == DType::kFloat16 ? "fp16" : t == DType::kBFloat16 ? "bf16" : "";
+  }
 
-  // Renames the identifiers of a program: inputs through `input`, temporaries with a prefix; "y0" becomes `result`.
+  // Renames the identifiers of a program: inputs through `input`, temporaries with a prefix; "y0"
+  // becomes `result`.
   template <typename InputName>
-  static std::string Renamed(const std::string& text, const std::string& prefix, const std::string& result, const InputName& input) {
-    std::string out = text.find('=') != std::string::npos && text.find("y0") != std::string::npos ? "" : result + " = ";
+  static std::string Renamed(const std::string& text, const std::string& prefix,
+                             const std::string& result, const InputName& input) {
+    std::string out = text.find('=') != std::string::npos && text.find("y0") != std::string::npos
+                          ? ""
+                          : result + " = ";
     for (size_t i = 0; i < text.size();) {
       if (std::isdigit(static_cast<unsigned char>(text[i])) != 0) {  // a number, with its exponent
         size_t j = i;
-        while (j < text.size() && (std::isalnum(static_cast<unsigned char>(text[j])) != 0 || text[j] == '.' ||
-                                   ((text[j] == '-' || text[j] == '+') && (text[j - 1] == 'e')))) {
+        while (j < text.size() &&
+               (std::isalnum(static_cast<unsigned char>(text[j])) != 0 || text[j] == '.' ||
+                ((text[j] == '-' || text[j] == '+') && (text[j - 1] == 'e')))) {
           ++j;
         }
         out += text.substr(i, j - i);
@@ -143,12 +159,15 @@ class Fuser {
         continue;
       }
       size_t j = i;
-      while (j < text.size() && (std::isalnum(static_cast<unsigned char>(text[j])) != 0 || text[j] == '_')) ++j;
+      while (j < text.size() &&
+             (std::isalnum(static_cast<unsigned char>(text[j])) != 0 || text[j] == '_'))
+        ++j;
       const std::string id = text.substr(i, j - i);
       const bool call = j < text.size() && text[j] == '(';
       if (id == "y0") {
         out += result;
-      } else if (id.size() >= 2 && id[0] == 'x' && std::isdigit(static_cast<unsigned char>(id[1])) != 0) {
+      } else if (id.size() >= 2 && id[0] == 'x' &&
+                 std::isdigit(static_cast<unsigned char>(id[1])) != 0) {
         out += input(static_cast<size_t>(std::stoi(id.substr(1))));
       } else if (call || id == "inf" || id == "nan") {
         out += id;
@@ -160,22 +179,31 @@ class Fuser {
     return out;
   }
 
-  bool SameForm(ValueId a, ValueId b) const { return g_.type(a).dims == g_.type(b).dims && g_.value(a).layout == g_.value(b).layout; }
+  bool SameForm(ValueId a, ValueId b) const {
+    return g_.type(a).dims == g_.type(b).dims && g_.value(a).layout == g_.value(b).layout;
+  }
 
-  // Far apart, a producer's operands would live longer than its result: a forward value kept for the backward pass.
+  // Far apart, a producer's operands would live longer than its result: a forward value kept for
+  // the backward pass.
   bool Near(NodeId producer, int32_t at) const {
     const auto i = static_cast<size_t>(producer);
-    return i >= position_.size() || at - position_[i] <= kMaxDistance;  // a group made just now is near
+    return i >= position_.size() ||
+           at - position_[i] <= kMaxDistance;  // a group made just now is near
   }
 
   // The input of a group at `out` whose producer may join it, or the number of inputs.
-  size_t FindProducer(const std::vector<ValueId>& inputs, ValueId out, size_t from, int32_t at, size_t length) const {
+  size_t FindProducer(const std::vector<ValueId>& inputs, ValueId out, size_t from, int32_t at,
+                      size_t length) const {
     for (size_t i = from; i < inputs.size(); ++i) {
       if (!Private(inputs[i])) continue;
       const NodeId def = g_.value(inputs[i]).def;
       const ir::Node& producer = g_.node(def);
-      if (!HasProgram(producer) || !Near(def, at) || !SameForm(inputs[i], out) || !ComputesInFloat(producer)) continue;
-      if (inputs.size() + producer.inputs.size() - 1 > kMaxGroupInputs || length + ProgramLength(producer) > kMaxGroupText) continue;
+      if (!HasProgram(producer) || !Near(def, at) || !SameForm(inputs[i], out) ||
+          !ComputesInFloat(producer))
+        continue;
+      if (inputs.size() + producer.inputs.size() - 1 > kMaxGroupInputs ||
+          length + ProgramLength(producer) > kMaxGroupText)
+        continue;
       return i;
     }
     return inputs.size();
@@ -188,7 +216,8 @@ class Fuser {
     const ValueId out = g_.node(n).outputs[0];
     std::string text;
     levels_ = 0;
-    for (size_t i = FindProducer(inputs, out, 0, at, ProgramLength(g_.node(n))); i < inputs.size(); i = FindProducer(inputs, out, 0, at, text.size())) {
+    for (size_t i = FindProducer(inputs, out, 0, at, ProgramLength(g_.node(n))); i < inputs.size();
+         i = FindProducer(inputs, out, 0, at, text.size())) {
       if (text.empty()) text = Program(g_.node(n));
       const ir::Value& v = g_.value(inputs[i]);
       text = Join(text, Program(g_.node(v.def)), inputs, i, v);
@@ -197,7 +226,8 @@ class Fuser {
   }
 
   // text with input i replaced by its producer's program; `inputs` becomes the union.
-  std::string Join(const std::string& text, const std::string& producer, std::vector<ValueId>& inputs, size_t i, const ir::Value& v) {
+  std::string Join(const std::string& text, const std::string& producer,
+                   std::vector<ValueId>& inputs, size_t i, const ir::Value& v) {
     const std::vector<ValueId> theirs = g_.node(v.def).inputs;
     std::vector<ValueId> merged;
     const auto place = [&](ValueId value) {
@@ -212,7 +242,8 @@ class Fuser {
     const std::string value = rounding.empty() ? raw : level + "v";
     if (!rounding.empty()) joined += fmt::format("; {} = {}({})", value, rounding, raw);
     const std::vector<ValueId> ours = inputs;
-    joined += "; " + Renamed(text, "", "y0", [&](size_t k) { return k == i ? value : place(ours[k]); });
+    joined +=
+        "; " + Renamed(text, "", "y0", [&](size_t k) { return k == i ? value : place(ours[k]); });
     inputs = std::move(merged);
     return joined;
   }
@@ -221,7 +252,9 @@ class Fuser {
     const ir::Node node = g_.node(n);
     ir::Builder b(g_, node.loc, n);
     const DType to = g_.type(node.outputs[0]).dtype;
-    const ValueId fused = b.Op(kOwnDomain, "Map", inputs, {{"expr", text}, {"to", std::vector<int64_t>{static_cast<int64_t>(to)}}});
+    const ValueId fused =
+        b.Op(kOwnDomain, "Map", inputs,
+             {{"expr", text}, {"to", std::vector<int64_t>{static_cast<int64_t>(to)}}});
     if (b.failed()) return b.TakeStatus();
     const std::string name = g_.value(node.outputs[0]).name;
     g_.SetLayout(fused, g_.value(node.outputs[0]).layout);
@@ -238,14 +271,16 @@ class Fuser {
     for (ValueId v : inputs) {
       if (v == kNone) continue;
       const ir::Value& value = g_.value(v);
-      if (value.kind == ir::ValueKind::kNode && value.def != kNone && value.uses.empty() && HasProgram(g_.node(value.def))) EraseChain(value.def);
+      if (value.kind == ir::ValueKind::kNode && value.def != kNone && value.uses.empty() &&
+          HasProgram(g_.node(value.def)))
+        EraseChain(value.def);
     }
   }
 
   ir::Graph& g_;
   PassContext& context_;
   std::vector<int32_t> position_;  // of the nodes that were there at the start
-  int levels_ = 0;  // joins of the group at hand: they name its temporaries
+  int levels_ = 0;                 // joins of the group at hand: they name its temporaries
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Shell-like patterns on names: * any run of characters, ? one character. Everything else is literal, dots and slashes too.
+// Shell-like patterns on names: * any run of characters, ? one character. Everything else is
+// literal, dots and slashes too.
 
 #include <string_view>
 

@@ -2,12 +2,13 @@
 // Channels-last chains where the kernels want them.
 //
 //   before   all values row-major
-//   after    operands of convolutions are channels-last, and so is everything between them that works in any layout;
+//   after    operands of convolutions are channels-last, and so is everything between them that
+//   works in any layout;
 //            ToLayout nodes stand where a chain begins and ends, one per (value, layout)
 //
-// One sweep in order: a node that wants channels-last operands gets them; a node that takes any layout follows its operands;
-// every other node gets row-major ones. Feeds, states and the program's results stay row-major.
-// Test: test/passes/layout.onnxtext
+// One sweep in order: a node that wants channels-last operands gets them; a node that takes any
+// layout follows its operands; every other node gets row-major ones. Feeds, states and the
+// program's results stay row-major. Test: test/passes/layout.onnxtext
 #include <map>
 
 #include "passes/passes.h"
@@ -40,7 +41,8 @@ class LayoutAssigner {
       if (!last) continue;
       for (size_t i = 0; i < node.outputs.size(); ++i) {
         const ValueId out = node.outputs[i];
-        if (out != kNone && g_.type(out).rank() >= 3 && OutputHasChannels(node, i)) g_.SetLayout(out, Layout::kChannelsLast);
+        if (out != kNone && g_.type(out).rank() >= 3 && OutputHasChannels(node, i))
+          g_.SetLayout(out, Layout::kChannelsLast);
       }
     }
     const std::vector<ir::NextInfo> nexts = g_.nexts();
@@ -53,7 +55,8 @@ class LayoutAssigner {
   }
 
  private:
-  // Ops without a mask (elementwise): operands of the result's dims. A broadcast operand stays as it is.
+  // Ops without a mask (elementwise): operands of the result's dims. A broadcast operand stays as
+  // it is.
   bool HasChannels(const ir::Node& node, size_t i) const {
     const ir::TensorType& t = g_.type(node.inputs[i]);
     if (t.rank() < 3) return false;
@@ -76,18 +79,22 @@ class LayoutAssigner {
     if (!t.any_layout || g_.type(FirstOutput(node)).rank() < 3) return false;
     if (t.channels) return true;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
-      if (node.inputs[i] != kNone && HasChannels(node, i) && g_.value(node.inputs[i]).layout == Layout::kChannelsLast) return true;
+      if (node.inputs[i] != kNone && HasChannels(node, i) &&
+          g_.value(node.inputs[i]).layout == Layout::kChannelsLast)
+        return true;
     }
     return false;
   }
 
-  // The value in another layout: one copy per value, behind its definition (feeds, states: at the head of the graph).
+  // The value in another layout: one copy per value, behind its definition (feeds, states: at the
+  // head of the graph).
   Result<ValueId> Convert(ValueId v, Layout to) {
     if (auto it = converted_.find({v, to}); it != converted_.end()) return it->second;
     const ir::Value& value = g_.value(v);
     const NodeId place = value.kind == ir::ValueKind::kNode ? g_.node(value.def).next : g_.first();
     ir::Builder b(g_, value.kind == ir::ValueKind::kNode ? g_.node(value.def).loc : 0, place);
-    const ValueId result = b.Own("ToLayout", {v}, {{"channels_last", int64_t{to == Layout::kChannelsLast}}});
+    const ValueId result =
+        b.Own("ToLayout", {v}, {{"channels_last", int64_t{to == Layout::kChannelsLast}}});
     if (b.failed()) return b.TakeStatus();
     g_.SetLayout(result, to);
     converted_.emplace(std::pair(v, to), result);

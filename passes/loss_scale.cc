@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Seeds the backward pass: output "seed" = scale / K for a mean loss, scale for a sum (K = micro-batches of a window).
+// Seeds the backward pass: output "seed" = scale / K for a mean loss, scale for a sum (K =
+// micro-batches of a window).
 //
 //   before   "loss" = output
 //   after    "seed" = output; state "loss_scale" when the loss is scaled

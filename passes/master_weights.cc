@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A weight that the step reads in a low dtype gets a persistent low copy, so that it is cast once per update.
+// A weight that the step reads in a low dtype gets a persistent low copy, so that it is cast once
+// per update.
 //
 //   before   train: Cast(weight) in every step
 //   after    train: reads state "<weight>.<dtype>" (role low copy, derived from the weight);
 //            apply: next of the copy = Cast(next of the weight)
 //
-// A float that nothing updates (frozen, constant) keeps its copy for ever. Test: test/passes/master-weights.onnxtext
+// A float that nothing updates (frozen, constant) keeps its copy for ever. Test:
+// test/passes/master-weights.onnxtext
 #include "passes/passes.h"
 
 namespace ampc {
@@ -21,13 +23,15 @@ Status KeepLowCopies(ir::Module& module, PassContext&) {
     const ir::StateId weight = source.index;
     const ir::Role role = module.state(weight).role;
     if (role != ir::Role::kWeight && role != ir::Role::kConstant) continue;
-    const std::string name = fmt::format("{}.{}", module.state(weight).name, to.dtype == DType::kFloat16 ? "fp16" : "bf16");
+    const std::string name = fmt::format("{}.{}", module.state(weight).name,
+                                         to.dtype == DType::kFloat16 ? "fp16" : "bf16");
     ir::StateId copy = module.FindState(name);
     if (copy == ir::kNone) {
-      copy = module.AddState({.name = name,
-                              .type = train.type_id(node.outputs[0]),
-                              .role = ir::Role::kLowCopy,
-                              .initial = {.kind = plan::Initial::Kind::kDerived, .derived_from = weight}});
+      copy = module.AddState(
+          {.name = name,
+           .type = train.type_id(node.outputs[0]),
+           .role = ir::Role::kLowCopy,
+           .initial = {.kind = plan::Initial::Kind::kDerived, .derived_from = weight}});
       if (const ir::ValueId next = apply.FindNext(weight); next != ir::kNone) {
         ir::Builder b(apply, node.loc);
         const ir::ValueId low = b.Cast(next, to.dtype);

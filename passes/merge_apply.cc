@@ -4,9 +4,9 @@
 //   before   apply: feeds "scaled_grad:<state>"; train: outputs "grad:<state>"
 //   after    train: everything, in the order train, apply; no apply
 //
-// A state that apply reads and that train replaces is read as train's next value, since train would have ended by then.
-// K > 1: the graphs stay apart. In both cases the gradients are no outputs any more (a fetch reads them by value name).
-// Test: test/passes/merge-apply.onnxtext
+// A state that apply reads and that train replaces is read as train's next value, since train would
+// have ended by then. K > 1: the graphs stay apart. In both cases the gradients are no outputs any
+// more (a fetch reads them by value name). Test: test/passes/merge-apply.onnxtext
 #include "compiler/ir/clone.h"
 #include "passes/passes.h"
 
@@ -24,11 +24,13 @@ Status MergeApply(ir::Module& module, PassContext& context) {
   for (const ir::FeedInfo& feed : apply.feeds()) {
     if (!feed.name.starts_with(kScaled)) continue;
     const ir::ValueId grad = train.FindOutput(std::string_view(feed.name).substr(kScaled.size()));
-    if (grad == ir::kNone) return InternalError("E7404", "train has no output for apply's feed '{}'", feed.name);
+    if (grad == ir::kNone)
+      return InternalError("E7404", "train has no output for apply's feed '{}'", feed.name);
     map.emplace(feed.value, grad);
   }
   for (const ir::NextInfo& next : train.nexts()) {
-    if (const ir::ValueId read = apply.FindState(next.state); read != ir::kNone) map.emplace(read, next.value);
+    if (const ir::ValueId read = apply.FindState(next.state); read != ir::kNone)
+      map.emplace(read, next.value);
   }
   train.RemoveOutputs(is_grad);
   ir::CopyNodes(apply, train, map);

@@ -2,11 +2,13 @@
 // Updates masters and moments, predicated on found_inf, and steps the learning-rate schedule.
 //
 //   before   apply: "grad:<state>", "found_inf" = outputs
-//   after    apply: next of every trained weight and its moments, of counter "applied_steps"; "lr", "applied" = outputs
+//   after    apply: next of every trained weight and its moments, of counter "applied_steps"; "lr",
+//   "applied" = outputs
 //
-// Settings are double hyper states; what the update needs of them (lr of this step, 1 - beta, bias corrections) is computed
-// in double by Map nodes and rounded once. The schedule is indexed by the applied-step counter, so a skipped step does not
-// move it. One multi-tensor node per parameter group. Test: test/passes/optimizer.onnxtext
+// Settings are double hyper states; what the update needs of them (lr of this step, 1 - beta, bias
+// corrections) is computed in double by Map nodes and rounded once. The schedule is indexed by the
+// applied-step counter, so a skipped step does not move it. One multi-tensor node per parameter
+// group. Test: test/passes/optimizer.onnxtext
 #include <map>
 
 #include "passes/glob.h"
@@ -28,7 +30,11 @@ struct Group {
 class OptimizerBuilder {
  public:
   OptimizerBuilder(ir::Module& module, PassContext& context)
-      : module_(module), g_(*module.apply), o_(context.options.optimizer), s_(context.options.schedule), context_(context),
+      : module_(module),
+        g_(*module.apply),
+        o_(context.options.optimizer),
+        s_(context.options.schedule),
+        context_(context),
         b_(g_, module.locs.Intern("optimizer")) {}
 
   Status Run() {
@@ -48,7 +54,8 @@ class OptimizerBuilder {
   ValueId Hyper(const std::string& name, double value, bool is_auto = false) {
     StateId id = module_.FindState(name);
     if (id == kNone) {
-      ir::Initial initial{.kind = is_auto ? plan::Initial::Kind::kAuto : plan::Initial::Kind::kFill, .fill = value};
+      ir::Initial initial{.kind = is_auto ? plan::Initial::Kind::kAuto : plan::Initial::Kind::kFill,
+                          .fill = value};
       id = module_.AddState({.name = name,
                              .type = module_.types.Intern(DType::kFloat64, {}),
                              .role = ir::Role::kHyper,
@@ -73,7 +80,8 @@ class OptimizerBuilder {
       if (of >= 0) group_used[static_cast<size_t>(of)] = true;
       bool exempt = false;
       for (size_t i = 0; i < o_.no_decay.size(); ++i) {
-        const bool hit = o_.no_decay[i] == "1d" ? module_.types.Get(state.type).rank() <= 1 : MatchesGlob(o_.no_decay[i], name);
+        const bool hit = o_.no_decay[i] == "1d" ? module_.types.Get(state.type).rank() <= 1
+                                                : MatchesGlob(o_.no_decay[i], name);
         if (hit) no_decay_used[i] = exempt = true;
       }
       if (of >= 0 && o_.groups[static_cast<size_t>(of)].has_weight_decay) exempt = false;
@@ -82,10 +90,13 @@ class OptimizerBuilder {
       groups_[it->second].weights.push_back(static_cast<StateId>(s));
     }
     for (size_t i = 0; i < o_.groups.size(); ++i) {
-      if (!group_used[i]) return UsageError("E0211", "--param-group '{}' matches no trained parameter", o_.groups[i].glob);
+      if (!group_used[i])
+        return UsageError("E0211", "--param-group '{}' matches no trained parameter",
+                          o_.groups[i].glob);
     }
     for (size_t i = 0; i < o_.no_decay.size(); ++i) {
-      if (!no_decay_used[i]) return UsageError("E0211", "--no-decay '{}' matches no trained parameter", o_.no_decay[i]);
+      if (!no_decay_used[i])
+        return UsageError("E0211", "--no-decay '{}' matches no trained parameter", o_.no_decay[i]);
     }
     return {};
   }
@@ -95,7 +106,8 @@ class OptimizerBuilder {
     if (of >= 0) {
       const ParamGroup& p = o_.groups[static_cast<size_t>(of)];
       if (p.has_lr) Hyper(group.lr = fmt::format("param_group.{}.lr", of), p.lr);
-      if (p.has_weight_decay) Hyper(group.weight_decay = fmt::format("param_group.{}.weight_decay", of), p.weight_decay);
+      if (p.has_weight_decay)
+        Hyper(group.weight_decay = fmt::format("param_group.{}.weight_decay", of), p.weight_decay);
     }
     if (exempt) group.weight_decay = "";
     return group;
@@ -103,7 +115,9 @@ class OptimizerBuilder {
 
   // applied' = applied + !found_inf
   void MakeCounter() {
-    const StateId id = module_.AddState({.name = "applied_steps", .type = module_.types.Intern(DType::kInt64, {}), .role = ir::Role::kCounter});
+    const StateId id = module_.AddState({.name = "applied_steps",
+                                         .type = module_.types.Intern(DType::kInt64, {}),
+                                         .role = ir::Role::kCounter});
     applied_ = g_.State(id);
     const ValueId next = b_.Map("x0 + (x1 == 0)", {applied_, found_inf_}, DType::kInt64);
     if (b_.failed()) return;
@@ -122,8 +136,10 @@ class OptimizerBuilder {
     if (s_.kind == Kind::kLinear || s_.kind == Kind::kCosine) {
       a = Hyper("lr_schedule.total", static_cast<double>(s_.total), s_.total < 0);
       c = Hyper("lr_schedule.end_factor", s_.end_factor);
-      const std::string_view shape = s_.kind == Kind::kLinear ? "1 - p" : "0.5 * (1 + cos(3.14159265358979323846 * p))";
-      factor = fmt::format("p = min(1, max(0, (x1 - x2) / max(1, x3 - x2))); f = x4 + (1 - x4) * ({})", shape);
+      const std::string_view shape =
+          s_.kind == Kind::kLinear ? "1 - p" : "0.5 * (1 + cos(3.14159265358979323846 * p))";
+      factor = fmt::format(
+          "p = min(1, max(0, (x1 - x2) / max(1, x3 - x2))); f = x4 + (1 - x4) * ({})", shape);
     } else if (s_.kind == Kind::kStep) {
       a = Hyper("lr_schedule.step_size", static_cast<double>(s_.step_size));
       c = Hyper("lr_schedule.gamma", s_.gamma);
@@ -135,7 +151,8 @@ class OptimizerBuilder {
   }
 
   ValueId WeightDecay(const Group& group) {
-    return group.weight_decay.empty() ? b_.Scalar(DType::kFloat64, 0) : Hyper(group.weight_decay, o_.weight_decay);
+    return group.weight_decay.empty() ? b_.Scalar(DType::kFloat64, 0)
+                                      : Hyper(group.weight_decay, o_.weight_decay);
   }
 
   StateId Moment(StateId weight, std::string_view suffix) {
@@ -153,7 +170,8 @@ class OptimizerBuilder {
     const size_t n = group.weights.size();
     std::vector<std::vector<StateId>> updated = {group.weights};
     for (StateId w : group.weights) inputs.push_back(g_.State(w));
-    for (StateId w : group.weights) inputs.push_back(g_.FindOutput("grad:" + module_.state(w).name));
+    for (StateId w : group.weights)
+      inputs.push_back(g_.FindOutput("grad:" + module_.state(w).name));
     std::vector<std::string_view> moments;
     if (!sgd) moments = {"exp_avg", "exp_avg_sq"};
     if (sgd && o_.momentum != 0) moments = {"momentum_buffer"};
@@ -168,7 +186,8 @@ class OptimizerBuilder {
     } else {
       attrs.Set("decoupled", int64_t{o_.kind == OptimizerSpec::Kind::kAdamW});
     }
-    const std::vector<ValueId> outs = b_.Multi(kOwnDomain, sgd ? "Sgd" : "Adam", inputs, std::move(attrs), n * updated.size());
+    const std::vector<ValueId> outs =
+        b_.Multi(kOwnDomain, sgd ? "Sgd" : "Adam", inputs, std::move(attrs), n * updated.size());
     if (b_.failed()) return b_.TakeStatus();
     for (size_t list = 0; list < updated.size(); ++list) {
       for (size_t i = 0; i < n; ++i) {
@@ -183,15 +202,21 @@ class OptimizerBuilder {
 
   std::vector<ValueId> SgdScalars(const Group& group, ValueId lr, DType acc) {
     const ValueId first = b_.Map("x0 == 0", {applied_}, DType::kBool);
-    return {found_inf_, b_.Cast(lr, acc), b_.Cast(Hyper("momentum", o_.momentum), acc),
-            b_.Cast(Hyper("dampening", o_.dampening), acc), b_.Cast(WeightDecay(group), acc), first};
+    return {found_inf_,
+            b_.Cast(lr, acc),
+            b_.Cast(Hyper("momentum", o_.momentum), acc),
+            b_.Cast(Hyper("dampening", o_.dampening), acc),
+            b_.Cast(WeightDecay(group), acc),
+            first};
   }
 
   // step_size = lr / (1 - beta1^t), bias_correction2_sqrt = sqrt(1 - beta2^t), t = applied + 1.
   std::vector<ValueId> AdamScalars(const Group& group, ValueId lr, DType acc) {
-    const ValueId beta1 = Hyper("beta1", o_.beta1), beta2 = Hyper("beta2", o_.beta2), eps = Hyper("eps", o_.eps);
+    const ValueId beta1 = Hyper("beta1", o_.beta1), beta2 = Hyper("beta2", o_.beta2),
+                  eps = Hyper("eps", o_.eps);
     const ValueId inputs[] = {lr, beta1, beta2, eps, WeightDecay(group), applied_};
-    Attrs attrs{{"expr", std::string("t = x5 + 1; y0 = x0; y1 = x0 / (1 - pow(x1, t)); y2 = x1; y3 = 1 - x1; y4 = x2; y5 = 1 - x2;"
+    Attrs attrs{{"expr", std::string("t = x5 + 1; y0 = x0; y1 = x0 / (1 - pow(x1, t)); y2 = x1; y3 "
+                                     "= 1 - x1; y4 = x2; y5 = 1 - x2;"
                                      "y6 = sqrt(1 - pow(x2, t)); y7 = x3; y8 = x4")},
                 {"to", std::vector<int64_t>(9, static_cast<int64_t>(acc))}};
     std::vector<ValueId> scalars = b_.Multi(kOwnDomain, "Map", inputs, std::move(attrs), 9);
@@ -211,6 +236,8 @@ class OptimizerBuilder {
 
 }  // namespace
 
-Status ApplyOptimizer(ir::Module& module, PassContext& context) { return OptimizerBuilder(module, context).Run(); }
+Status ApplyOptimizer(ir::Module& module, PassContext& context) {
+  return OptimizerBuilder(module, context).Run();
+}
 
 }  // namespace ampc

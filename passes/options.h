@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The compile settings that passes read, as plain data. tools/ampc fills them from flags and recipe (cli.md names in the
-// comments); the defaults stand in the flag table (runtime/config/flags.cc), the ones here only make a struct usable in tests.
+// The compile settings that passes read, as plain data. tools/ampc fills them from flags and recipe
+// (cli.md names in the comments); the defaults stand in the flag table (runtime/config/flags.cc),
+// the ones here only make a struct usable in tests.
 
 #include <cstdint>
 #include <limits>
@@ -22,10 +23,10 @@ inline constexpr int64_t kNoAxis = std::numeric_limits<int64_t>::min();
 struct LossSpec {
   enum class Kind : uint8_t { kCrossEntropy, kNll, kMse, kBceLogits, kOutput };
   Kind kind = Kind::kCrossEntropy;
-  std::string input;            ///< model output; "" = the only one
+  std::string input;  ///< model output; "" = the only one
   std::string target = "target";
-  int64_t axis = kNoAxis;       ///< class axis; negative counts from the end
-  bool mean = true;             ///< reduction=mean, else sum
+  int64_t axis = kNoAxis;  ///< class axis; negative counts from the end
+  bool mean = true;        ///< reduction=mean, else sum
   bool has_ignore_index = false;
   int64_t ignore_index = 0;
   double label_smoothing = 0;
@@ -66,10 +67,10 @@ struct ScheduleSpec {
   enum class Kind : uint8_t { kConstant, kLinear, kCosine, kStep };
   Kind kind = Kind::kConstant;
   int64_t warmup = 0;
-  int64_t total = -1;      ///< -1: filled in by amprun with the run's steps
-  int64_t step_size = 1;   ///< step: every step_size applied steps
-  double gamma = 0.1;      ///< step: lr *= gamma
-  double end_factor = 0;   ///< linear, cosine: lr at the end / lr
+  int64_t total = -1;     ///< -1: filled in by amprun with the run's steps
+  int64_t step_size = 1;  ///< step: every step_size applied steps
+  double gamma = 0.1;     ///< step: lr *= gamma
+  double end_factor = 0;  ///< linear, cosine: lr at the end / lr
 };
 
 /// --loss-scale
@@ -84,8 +85,8 @@ struct ScalerSpec {
 
 /// One rule of a policy file; first match wins.
 struct PolicyRule {
-  std::string node, op;            ///< globs on the node's label and op type; "" = any
-  std::string from, to;            ///< between: every node on a path between two values
+  std::string node, op;  ///< globs on the node's label and op type; "" = any
+  std::string from, to;  ///< between: every node on a path between two values
   CastClass cls = CastClass::kFp32;
 };
 
@@ -95,8 +96,9 @@ struct Policy {
   std::string name = "torch-cuda";
   Base base = Base::kTorchCuda;
   std::vector<PolicyRule> rules = {};
-  double init_abs_max = 65504;     ///< a constant with a larger finite value keeps its node in fp32; 0 = off
-  int64_t reduction_depth = 0;     ///< 0 = off
+  double init_abs_max =
+      65504;  ///< a constant with a larger finite value keeps its node in fp32; 0 = off
+  int64_t reduction_depth = 0;  ///< 0 = off
 };
 
 /// --precision
@@ -104,10 +106,14 @@ enum class Precision : uint8_t { kFp32, kBf16, kFp16, kFp64 };
 /// The low dtype of a precision; kFloat32 / kFloat64 when nothing is lowered.
 constexpr DType LowType(Precision p) {
   switch (p) {
-    case Precision::kBf16: return DType::kBFloat16;
-    case Precision::kFp16: return DType::kFloat16;
-    case Precision::kFp64: return DType::kFloat64;
-    case Precision::kFp32: return DType::kFloat32;
+    case Precision::kBf16:
+      return DType::kBFloat16;
+    case Precision::kFp16:
+      return DType::kFloat16;
+    case Precision::kFp64:
+      return DType::kFloat64;
+    case Precision::kFp32:
+      return DType::kFloat32;
   }
   return DType::kFloat32;
 }
@@ -121,15 +127,15 @@ struct CompileOptions {
   Precision precision = Precision::kBf16;
   Policy policy;
   ScalerSpec scaler;
-  double clip_norm = 0, clip_value = 0;        ///< 0 = off
+  double clip_norm = 0, clip_value = 0;  ///< 0 = off
   int64_t accumulate = 1;
   std::vector<std::pair<std::string, int64_t>> dims, eval_dims;  ///< --dim NAME=N, eval:NAME=N
   enum class TrainMode : uint8_t { kTrain, kPreserve, kFrozenEval } train_mode = TrainMode::kTrain;
-  bool bn_unbiased = false;   ///< --bn-var unbiased
-  bool wgrad_fp32 = false;    ///< --wgrad fp32
-  bool eval_same = false;     ///< --eval-precision same
+  bool bn_unbiased = false;  ///< --bn-var unbiased
+  bool wgrad_fp32 = false;   ///< --wgrad fp32
+  bool eval_same = false;    ///< --eval-precision same
   bool forward_only = false;
-  std::string untie = "auto"; ///< auto | none | GLOB
+  std::string untie = "auto";     ///< auto | none | GLOB
   std::vector<std::string> keep;  ///< --keep NAME: values that fusion leaves alone
 };
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The passes: one verb, one function, one file each. passes.def is the registry; compiler/compiler.cc is the pipeline that
-// says in which order they run and why.
+// The passes: one verb, one function, one file each. passes.def is the registry;
+// compiler/compiler.cc is the pipeline that says in which order they run and why.
 //
-// A pass analyses first into local data and then edits through Graph and Builder. It holds no op names: what it needs to
-// know about an op stands in the op's row. It sees the module and the settings, never another pass.
+// A pass analyses first into local data and then edits through Graph and Builder. It holds no op
+// names: what it needs to know about an op stands in the op's row. It sees the module and the
+// settings, never another pass.
 
 #include <string_view>
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Puts the ops that behave differently in training (their rows have a mode function) into training mode, in `train` only.
+// Puts the ops that behave differently in training (their rows have a mode function) into training
+// mode, in `train` only.
 //
 //   before   train: BatchNormalization, Dropout as exported
-//   after    train: their training variants; running statistics get next values; state "rng" counts micro-batches
+//   after    train: their training variants; running statistics get next values; state "rng" counts
+//   micro-batches
 //
-// --train-mode preserve keeps what each node's own attributes or inputs say; frozen-eval keeps stored statistics where scale
-// and bias are frozen. Test: test/passes/train-mode.onnxtext
+// --train-mode preserve keeps what each node's own attributes or inputs say; frozen-eval keeps
+// stored statistics where scale and bias are frozen. Test: test/passes/train-mode.onnxtext
 #include <set>
 
 #include "passes/passes.h"
@@ -35,9 +37,15 @@ Status SetTrainMode(ir::Module& module, PassContext& context) {
   ir::Graph& g = *module.train;
   ModeOptions options;
   switch (context.options.train_mode) {
-    case CompileOptions::TrainMode::kTrain: options.mode = ModeOptions::Mode::kTrain; break;
-    case CompileOptions::TrainMode::kPreserve: options.mode = ModeOptions::Mode::kPreserve; break;
-    case CompileOptions::TrainMode::kFrozenEval: options.mode = ModeOptions::Mode::kFrozenEval; break;
+    case CompileOptions::TrainMode::kTrain:
+      options.mode = ModeOptions::Mode::kTrain;
+      break;
+    case CompileOptions::TrainMode::kPreserve:
+      options.mode = ModeOptions::Mode::kPreserve;
+      break;
+    case CompileOptions::TrainMode::kFrozenEval:
+      options.mode = ModeOptions::Mode::kFrozenEval;
+      break;
   }
   options.bn_unbiased = context.options.bn_unbiased;
   options.rng = module.FindState("rng");

@@ -4,8 +4,8 @@
 //   before   apply: "grad:<state>" = outputs, scaled
 //   after    apply: "grad:<state>" = outputs, unscaled; "found_inf", "grad_norm" = outputs
 //
-// The check sees exactly what the optimizer will use. It stays without loss scaling too (no scale operand then).
-// Test: test/passes/unscale-check.onnxtext
+// The check sees exactly what the optimizer will use. It stays without loss scaling too (no scale
+// operand then). Test: test/passes/unscale-check.onnxtext
 #include "passes/passes.h"
 
 namespace ampc {
@@ -22,7 +22,8 @@ Status UnscaleAndCheck(ir::Module& module, PassContext&) {
   }
   if (names.empty()) return InternalError("E7402", "graph 'apply' has no gradients");
   ir::Builder b(g, module.locs.Intern("unscale and check"));
-  const std::vector<ir::ValueId> outs = b.Multi(kOwnDomain, "UnscaleCheck", inputs, {}, names.size() + 2);
+  const std::vector<ir::ValueId> outs =
+      b.Multi(kOwnDomain, "UnscaleCheck", inputs, {}, names.size() + 2);
   if (b.failed()) return b.TakeStatus();
   for (size_t i = 0; i < names.size(); ++i) {
     g.SetOutput(names[i], outs[i]);

@@ -4,8 +4,9 @@
 //   before   w = ConvGradWeights (low, low); g = Cast <fp32> (w); "grad:<state>" = g
 //   after    g = ConvGradWeights <to = fp32> (low, low); "grad:<state>" = g
 //
-// The op that makes the gradient must be able to give fp32 (its row says so); data movement between it and the cast follows.
-// A gradient that is a sum of several contributions stays low, as --wgrad low. Test: test/passes/wide-gradients.onnxtext
+// The op that makes the gradient must be able to give fp32 (its row says so); data movement between
+// it and the cast follows. A gradient that is a sum of several contributions stays low, as --wgrad
+// low. Test: test/passes/wide-gradients.onnxtext
 #include "compiler/ops/infer.h"
 #include "passes/passes.h"
 
@@ -15,7 +16,8 @@ namespace {
 using ir::NodeId;
 using ir::ValueId;
 
-// Nodes from the one that makes the gradient to the one before the cast; empty when there is no such chain.
+// Nodes from the one that makes the gradient to the one before the cast; empty when there is no
+// such chain.
 std::vector<NodeId> ChainBefore(const ir::Graph& g, ValueId v) {
   std::vector<NodeId> chain;
   while (true) {
@@ -39,7 +41,9 @@ Status WidenGradients(ir::Module& module, PassContext& context) {
     if (!out.name.starts_with("grad:") || g.value(out.value).kind != ir::ValueKind::kNode) continue;
     const NodeId cast = g.value(out.value).def;
     const ir::Node node = g.node(cast);
-    if (!node.op->traits.cast || !IsLow(g.type(node.inputs[0]).dtype) || g.type(out.value).dtype != DType::kFloat32) continue;
+    if (!node.op->traits.cast || !IsLow(g.type(node.inputs[0]).dtype) ||
+        g.type(out.value).dtype != DType::kFloat32)
+      continue;
     const std::vector<NodeId> chain = ChainBefore(g, node.inputs[0]);
     if (chain.empty()) continue;
     Attrs attrs = g.node(chain.front()).attrs;

@@ -52,7 +52,8 @@ class Device {
   /// in later ones.
   virtual Status BeginRun(int program) = 0;
   virtual Status EndRun(int program) = 0;
-  /// Asked after BeginRun: true when EndRun alone repeats the program's calls; then none are issued.
+  /// Asked after BeginRun: true when EndRun alone repeats the program's calls; then none are
+  /// issued.
   virtual bool Replays(int) const { return false; }
   virtual void* stream() const { return nullptr; }
   /// Waits until all work is done; errors of asynchronous work appear here.

@@ -24,11 +24,14 @@ Status WriteText(const std::string& path, const std::string& text) {
 
 void PrintExplanation(const Diagnostics& diagnostics, const std::string& glob) {
   for (const Remark& r : diagnostics.remarks()) {
-    if (glob.empty() || MatchesGlob(glob, r.node)) std::printf("%-10s %-40s %s\n", r.topic.c_str(), r.node.c_str(), r.text.c_str());
+    if (glob.empty() || MatchesGlob(glob, r.node))
+      std::printf("%-10s %-40s %s\n", r.topic.c_str(), r.node.c_str(), r.text.c_str());
   }
 }
 
-std::string Mib(int64_t bytes) { return fmt::format("{:.2f} MiB", static_cast<double>(bytes) / 1048576.0); }
+std::string Mib(int64_t bytes) {
+  return fmt::format("{:.2f} MiB", static_cast<double>(bytes) / 1048576.0);
+}
 
 // What was compiled, in a few lines.
 void PrintSummary(const Compiled& c, const CompileOptions& options, const Settings& settings) {
@@ -40,18 +43,27 @@ void PrintSummary(const Compiled& c, const CompileOptions& options, const Settin
     }
   }
   std::printf("model       %s\n", c.plan.source_name.c_str());
-  if (!options.forward_only) std::printf("parameters  %lld tensors, %lld elements\n", static_cast<long long>(trained), static_cast<long long>(elements));
-  std::printf("precision   %s, policy %s\n", settings.Text("precision").c_str(), options.policy.name.c_str());
+  if (!options.forward_only)
+    std::printf("parameters  %lld tensors, %lld elements\n", static_cast<long long>(trained),
+                static_cast<long long>(elements));
+  std::printf("precision   %s, policy %s\n", settings.Text("precision").c_str(),
+              options.policy.name.c_str());
   for (const plan::Program& p : c.plan.programs) {
     int64_t casts = 0;
-    for (const plan::Call& call : p.calls) casts += call.kernel == "map" && call.params.String("expr") == "x0" ? 1 : 0;
-    const double over = p.bound_bytes > 0 ? 100.0 * (static_cast<double>(p.block_bytes) / static_cast<double>(p.bound_bytes) - 1) : 0;
-    std::printf("program     %-6s %4zu calls, %lld casts, block %s (bound %s, +%.2f %%)\n", p.name.c_str(), p.calls.size(),
-                static_cast<long long>(casts), Mib(p.block_bytes).c_str(), Mib(p.bound_bytes).c_str(), over);
+    for (const plan::Call& call : p.calls)
+      casts += call.kernel == "map" && call.params.String("expr") == "x0" ? 1 : 0;
+    const double over =
+        p.bound_bytes > 0
+            ? 100.0 * (static_cast<double>(p.block_bytes) / static_cast<double>(p.bound_bytes) - 1)
+            : 0;
+    std::printf("program     %-6s %4zu calls, %lld casts, block %s (bound %s, +%.2f %%)\n",
+                p.name.c_str(), p.calls.size(), static_cast<long long>(casts),
+                Mib(p.block_bytes).c_str(), Mib(p.bound_bytes).c_str(), over);
   }
 }
 
-Status FillPlan(const Settings& settings, const CompileOptions& options, const std::string& output, plan::Plan& plan) {
+Status FillPlan(const Settings& settings, const CompileOptions& options, const std::string& output,
+                plan::Plan& plan) {
   plan.producer = VersionText(Tool::kAmpc);
   plan.precision = settings.Text("precision");
   plan.policy_name = options.policy.name;
@@ -72,7 +84,8 @@ Status Write(const Settings& settings, const CompileOptions& options, Compiled& 
   }
   if (emit == "schedule") {
     std::string text;
-    for (const plan::Program& p : compiled.plan.programs) text += plan::ProgramToString(compiled.plan, p);
+    for (const plan::Program& p : compiled.plan.programs)
+      text += plan::ProgramToString(compiled.plan, p);
     if (!output.empty()) return WriteText(output, text);
     std::fputs(text.c_str(), stdout);
     return {};
@@ -84,7 +97,8 @@ Status Write(const Settings& settings, const CompileOptions& options, Compiled& 
 
 Status Run(const Settings& settings) {
   if (settings.Switch("list-passes")) {
-    for (const PassInfo& p : AllPasses()) std::printf("%-16s %s\n", std::string(p.name).c_str(), std::string(p.summary).c_str());
+    for (const PassInfo& p : AllPasses())
+      std::printf("%-16s %s\n", std::string(p.name).c_str(), std::string(p.summary).c_str());
     return {};
   }
   AMPC_ASSIGN(const CompileOptions options, CompileOptionsFrom(settings));
@@ -96,7 +110,8 @@ Status Run(const Settings& settings) {
     std::fputs(PolicyText(options.policy).c_str(), stdout);
     return {};
   }
-  const std::string model = settings.positional().empty() ? settings.Text("model") : settings.positional();
+  const std::string model =
+      settings.positional().empty() ? settings.Text("model") : settings.positional();
   if (model.empty()) return UsageError("E0601", "no model given: ampc MODEL.onnx [-o train.plan]");
   Diagnostics diagnostics;
   diagnostics.explaining = settings.Given("explain") || settings.Switch("verbose");
@@ -108,14 +123,16 @@ Status Run(const Settings& settings) {
   PassManager passes(PassRunOptionsFrom(settings), std::cerr);
   auto compiled = Compile(model, options, passes, diagnostics);
   if (!settings.Switch("quiet")) {
-    for (const std::string& note : diagnostics.notes()) std::fprintf(stderr, "%s: note: %s\n", model.c_str(), note.c_str());
+    for (const std::string& note : diagnostics.notes())
+      std::fprintf(stderr, "%s: note: %s\n", model.c_str(), note.c_str());
   }
   if (settings.Switch("time-passes")) std::fputs(passes.Summary().c_str(), stderr);
   if (!compiled.ok()) return std::move(compiled).TakeStatus().Of(model);
   if (settings.Given("explain")) PrintExplanation(diagnostics, settings.Text("explain"));
   if (settings.Switch("verbose")) PrintExplanation(diagnostics, "");
   AMPC_TRY(Write(settings, options, *compiled));
-  if (compiled->lowered && settings.Text("emit") == "plan" && !settings.Switch("quiet")) PrintSummary(*compiled, options, settings);
+  if (compiled->lowered && settings.Text("emit") == "plan" && !settings.Switch("quiet"))
+    PrintSummary(*compiled, options, settings);
   return {};
 }
 

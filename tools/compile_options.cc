@@ -45,7 +45,9 @@ Result<LossSpec> LossFrom(const Option& o) {
 OptimizerSpec OptimizerFrom(const Settings& s) {
   const Option& o = *s.Find("optimizer");
   OptimizerSpec spec;
-  spec.kind = o.head == "sgd" ? OptimizerSpec::Kind::kSgd : o.head == "adam" ? OptimizerSpec::Kind::kAdam : OptimizerSpec::Kind::kAdamW;
+  spec.kind = o.head == "sgd"    ? OptimizerSpec::Kind::kSgd
+              : o.head == "adam" ? OptimizerSpec::Kind::kAdam
+                                 : OptimizerSpec::Kind::kAdamW;
   spec.lr = *s.Number("lr");
   if (o.Has("momentum")) spec.momentum = o.Number("momentum");
   if (o.Has("dampening")) spec.dampening = o.Number("dampening");
@@ -59,7 +61,8 @@ OptimizerSpec OptimizerFrom(const Settings& s) {
   spec.weight_decay = o.Number("weight_decay");
   spec.no_decay = s.Texts("no-decay");
   for (const Option& g : s.All("param-group")) {
-    ParamGroup group{.glob = g.head, .has_lr = g.Given("lr"), .has_weight_decay = g.Given("weight_decay")};
+    ParamGroup group{
+        .glob = g.head, .has_lr = g.Given("lr"), .has_weight_decay = g.Given("weight_decay")};
     if (group.has_lr) group.lr = g.Number("lr");
     if (group.has_weight_decay) group.weight_decay = g.Number("weight_decay");
     spec.groups.push_back(std::move(group));
@@ -71,7 +74,10 @@ ScheduleSpec ScheduleFrom(const Settings& s) {
   using Kind = ScheduleSpec::Kind;
   const Option& o = *s.Find("lr-schedule");
   ScheduleSpec spec;
-  spec.kind = o.head == "linear" ? Kind::kLinear : o.head == "cosine" ? Kind::kCosine : o.head == "step" ? Kind::kStep : Kind::kConstant;
+  spec.kind = o.head == "linear"   ? Kind::kLinear
+              : o.head == "cosine" ? Kind::kCosine
+              : o.head == "step"   ? Kind::kStep
+                                   : Kind::kConstant;
   spec.warmup = o.Int("warmup");
   if (o.Has("total")) spec.total = o.Int("total");
   if (o.Has("end_factor")) spec.end_factor = o.Number("end_factor");
@@ -96,14 +102,18 @@ ScalerSpec ScalerFrom(const Settings& s, Precision precision) {
   spec.backoff_factor = o.Number("backoff_factor");
   spec.growth_interval = o.Int("growth_interval");
   spec.min_scale = o.Number("min_scale");
-  spec.max_scale = std::min(o.Number("max_scale"), static_cast<double>(std::numeric_limits<float>::max()));
+  spec.max_scale =
+      std::min(o.Number("max_scale"), static_cast<double>(std::numeric_limits<float>::max()));
   spec.hysteresis = o.Int("hysteresis");
   spec.max_skips = o.Int("max_skips");
   return spec;
 }
 
 Precision PrecisionFrom(const std::string& name) {
-  return name == "fp32" ? Precision::kFp32 : name == "fp16" ? Precision::kFp16 : name == "fp64" ? Precision::kFp64 : Precision::kBf16;
+  return name == "fp32"   ? Precision::kFp32
+         : name == "fp16" ? Precision::kFp16
+         : name == "fp64" ? Precision::kFp64
+                          : Precision::kBf16;
 }
 
 }  // namespace
@@ -116,7 +126,8 @@ Result<CompileOptions> CompileOptionsFrom(const Settings& s) {
   }
   for (const Option& metric : s.All("metric")) {
     const bool accuracy = metric.head == "accuracy";
-    o.metrics.push_back({accuracy ? MetricSpec::Kind::kAccuracy : MetricSpec::Kind::kMae, accuracy ? metric.Int("k") : 1});
+    o.metrics.push_back({accuracy ? MetricSpec::Kind::kAccuracy : MetricSpec::Kind::kMae,
+                         accuracy ? metric.Int("k") : 1});
   }
   o.trainable = s.Texts("trainable");
   o.freeze = s.Texts("freeze");
@@ -139,7 +150,9 @@ Result<CompileOptions> CompileOptionsFrom(const Settings& s) {
   }
   const std::string mode = s.Text("train-mode");
   using Mode = CompileOptions::TrainMode;
-  o.train_mode = mode == "preserve" ? Mode::kPreserve : mode == "frozen-eval" ? Mode::kFrozenEval : Mode::kTrain;
+  o.train_mode = mode == "preserve"      ? Mode::kPreserve
+                 : mode == "frozen-eval" ? Mode::kFrozenEval
+                                         : Mode::kTrain;
   o.bn_unbiased = s.Text("bn-var") == "unbiased";
   o.wgrad_fp32 = s.Text("wgrad") == "fp32";
   o.eval_same = s.Text("eval-precision") == "same";

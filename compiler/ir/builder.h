@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Adds nodes with inferred types at one place of a graph. Gradient rules and passes are written with it.
+// Adds nodes with inferred types at one place of a graph. Gradient rules and passes are written
+// with it.
 //
-// The first failure (a type error in what a pass builds is a bug of ours) is kept in status(); later calls then return
-// kNone and do nothing, so a rule reads as straight lines and its caller checks once.
+// The first failure (a type error in what a pass builds is a bug of ours) is kept in status();
+// later calls then return kNone and do nothing, so a rule reads as straight lines and its caller
+// checks once.
 
 #include <initializer_list>
 #include <span>
@@ -17,7 +19,8 @@ namespace ampc::ir {
 class Builder {
  public:
   /// Inserts before `before` (kNone: appends), stamping nodes with `loc`.
-  Builder(Graph& graph, LocId loc, NodeId before = kNone) : graph_(graph), loc_(loc), before_(before) {}
+  Builder(Graph& graph, LocId loc, NodeId before = kNone)
+      : graph_(graph), loc_(loc), before_(before) {}
 
   Graph& graph() { return graph_; }
   const Status& status() const { return status_; }
@@ -32,19 +35,22 @@ class Builder {
   }
 
   /// A node with one output.
-  ValueId Op(std::string_view domain, std::string_view name, std::span<const ValueId> inputs, Attrs attrs = {});
+  ValueId Op(std::string_view domain, std::string_view name, std::span<const ValueId> inputs,
+             Attrs attrs = {});
   ValueId Op(std::string_view name, std::initializer_list<ValueId> inputs, Attrs attrs = {}) {
     return Op("", name, std::span(inputs.begin(), inputs.size()), std::move(attrs));
   }
   ValueId Own(std::string_view name, std::initializer_list<ValueId> inputs, Attrs attrs = {});
   /// A node with several outputs; returns its output values.
-  std::vector<ValueId> Multi(std::string_view domain, std::string_view name, std::span<const ValueId> inputs, Attrs attrs,
-                             size_t num_outputs);
+  std::vector<ValueId> Multi(std::string_view domain, std::string_view name,
+                             std::span<const ValueId> inputs, Attrs attrs, size_t num_outputs);
 
   // What rules use most. `v` may be kNone after a failure.
   ValueId Constant(HostTensor value);
   ValueId Ints(std::span<const int64_t> values);
-  ValueId Ints(std::initializer_list<int64_t> values) { return Ints(std::span(values.begin(), values.size())); }
+  ValueId Ints(std::initializer_list<int64_t> values) {
+    return Ints(std::span(values.begin(), values.size()));
+  }
   ValueId Scalar(DType dtype, double value);
   ValueId Cast(ValueId v, DType dtype);  ///< v itself when it has that dtype
   ValueId Reshape(ValueId v, std::span<const int64_t> dims);
@@ -56,7 +62,8 @@ class Builder {
   /// Sums the axes along which `dims` was broadcast to v's dims: the adjoint of broadcasting.
   ValueId ReduceToDims(ValueId v, std::span<const int64_t> dims);
   /// Own op Map: program over `inputs`, output dtype `to` (kernels/expr.h).
-  ValueId Map(std::string_view expr, std::initializer_list<ValueId> inputs, DType to, Attrs params = {});
+  ValueId Map(std::string_view expr, std::initializer_list<ValueId> inputs, DType to,
+              Attrs params = {});
 
   const TensorType& type(ValueId v) const { return graph_.type(v); }
   bool failed() const { return !status_.ok(); }

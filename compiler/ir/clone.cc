@@ -10,7 +10,8 @@ TypeId TypeIn(const Graph& from, Graph& to, TypeId type) {
   return to.module().types.Intern(from.module().types.Get(type));
 }
 LocId LocIn(const Graph& from, Graph& to, LocId loc) {
-  return &from.module() == &to.module() ? loc : to.module().locs.Intern(from.module().locs.Get(loc));
+  return &from.module() == &to.module() ? loc
+                                        : to.module().locs.Intern(from.module().locs.Get(loc));
 }
 StateId StateIn(const Graph& from, Graph& to, StateId state) {
   if (&from.module() == &to.module()) return state;
@@ -21,7 +22,8 @@ StateId StateIn(const Graph& from, Graph& to, StateId state) {
   return to.module().AddState(std::move(copy));
 }
 
-ValueId Counterpart(const Graph& from, Graph& to, ValueId v, std::unordered_map<ValueId, ValueId>& map) {
+ValueId Counterpart(const Graph& from, Graph& to, ValueId v,
+                    std::unordered_map<ValueId, ValueId>& map) {
   if (v == kNone) return kNone;
   if (auto it = map.find(v); it != map.end()) return it->second;
   const Value& value = from.value(v);
@@ -56,7 +58,8 @@ void CopyNodes(const Graph& from, Graph& to, std::unordered_map<ValueId, ValueId
       types.push_back(v == kNone ? kNone : TypeIn(from, to, from.type_id(v)));
       names.push_back(v == kNone ? std::string_view() : std::string_view(from.value(v).name));
     }
-    const NodeId copy = to.AddNode(*node.op, node.attrs, inputs, types, LocIn(from, to, node.loc), kNone, names);
+    const NodeId copy =
+        to.AddNode(*node.op, node.attrs, inputs, types, LocIn(from, to, node.loc), kNone, names);
     for (size_t i = 0; i < node.outputs.size(); ++i) {
       if (node.outputs[i] == kNone) continue;
       const ValueId out = to.node(copy).outputs[i];

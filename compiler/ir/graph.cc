@@ -35,7 +35,8 @@ std::shared_ptr<const ByteSource> MemorySource(std::vector<std::byte> bytes) {
   return std::make_shared<Memory>(std::move(bytes));
 }
 
-// ---- Module --------------------------------------------------------------------------------------------------------
+// ---- Module
+// --------------------------------------------------------------------------------------------------------
 
 StateId Module::AddState(StateVar state) {
   const auto id = static_cast<StateId>(states.size());
@@ -102,7 +103,8 @@ void Graph::RenumberStates(std::span<const StateId> new_ids) {
   }
 }
 
-// ---- values --------------------------------------------------------------------------------------------------------
+// ---- values
+// --------------------------------------------------------------------------------------------------------
 
 const TensorType& Graph::type(ValueId v) const { return module_->types.Get(value(v).type); }
 
@@ -149,7 +151,8 @@ ValueId Graph::AddFeed(std::string_view name, TypeId type, plan::Feed::Kind kind
 ValueId Graph::State(StateId state) {
   if (auto it = state_values_.find(state); it != state_values_.end()) return it->second;
   const StateVar& var = module_->state(state);
-  const ValueId v = NewValue({.type = var.type, .kind = ValueKind::kState, .index = state}, var.name);
+  const ValueId v =
+      NewValue({.type = var.type, .kind = ValueKind::kState, .index = state}, var.name);
   state_values_.emplace(state, v);
   return v;
 }
@@ -159,7 +162,8 @@ ValueId Graph::FindState(StateId state) const {
   return it == state_values_.end() ? kNone : it->second;
 }
 
-// ---- uses ----------------------------------------------------------------------------------------------------------
+// ---- uses
+// ----------------------------------------------------------------------------------------------------------
 
 int32_t Graph::AddUse(ValueId v, Use use) {
   auto& uses = values_[static_cast<size_t>(v)].uses;
@@ -193,14 +197,17 @@ void Graph::RemoveUseOf(ValueId v, NodeId kind) {
     if (use.node == kind) continue;
     uses[kept] = use;
     if (use.node >= 0) UseIndexOf(use) = static_cast<int32_t>(kept);
-    if (use.node == Use::kOutput && kind != Use::kOutput) outputs_[static_cast<size_t>(use.slot)].use_index = static_cast<int32_t>(kept);
-    if (use.node == Use::kNext && kind != Use::kNext) nexts_[static_cast<size_t>(use.slot)].use_index = static_cast<int32_t>(kept);
+    if (use.node == Use::kOutput && kind != Use::kOutput)
+      outputs_[static_cast<size_t>(use.slot)].use_index = static_cast<int32_t>(kept);
+    if (use.node == Use::kNext && kind != Use::kNext)
+      nexts_[static_cast<size_t>(use.slot)].use_index = static_cast<int32_t>(kept);
     ++kept;
   }
   uses.resize(kept);
 }
 
-// ---- nodes ---------------------------------------------------------------------------------------------------------
+// ---- nodes
+// ---------------------------------------------------------------------------------------------------------
 
 std::vector<NodeId> Graph::Order() const {
   std::vector<NodeId> order;
@@ -209,8 +216,9 @@ std::vector<NodeId> Graph::Order() const {
   return order;
 }
 
-NodeId Graph::AddNode(const OpDef& op, Attrs attrs, std::span<const ValueId> inputs, std::span<const TypeId> types,
-                      LocId loc, NodeId before, std::span<const std::string_view> names) {
+NodeId Graph::AddNode(const OpDef& op, Attrs attrs, std::span<const ValueId> inputs,
+                      std::span<const TypeId> types, LocId loc, NodeId before,
+                      std::span<const std::string_view> names) {
   const auto id = static_cast<NodeId>(nodes_.size());
   nodes_.emplace_back();
   Node& n = nodes_.back();
@@ -226,7 +234,8 @@ NodeId Graph::AddNode(const OpDef& op, Attrs attrs, std::span<const ValueId> inp
     ValueId v = kNone;
     if (types[i] != kNone) {
       std::string_view name = i < names.size() ? names[i] : std::string_view();
-      Value value{.type = types[i], .kind = ValueKind::kNode, .def = id, .index = static_cast<int32_t>(i)};
+      Value value{
+          .type = types[i], .kind = ValueKind::kNode, .def = id, .index = static_cast<int32_t>(i)};
       v = NewValue(std::move(value), name.empty() ? std::string_view(op.name) : name);
     }
     nodes_[static_cast<size_t>(id)].outputs.push_back(v);
@@ -243,7 +252,8 @@ NodeId Graph::AddNode(const OpDef& op, Attrs attrs, std::span<const ValueId> inp
 
 ValueId Graph::AddOutputValue(NodeId n, TypeId type, std::string_view name) {
   const auto index = static_cast<int32_t>(node(n).outputs.size());
-  const ValueId v = NewValue({.type = type, .kind = ValueKind::kNode, .def = n, .index = index}, name);
+  const ValueId v =
+      NewValue({.type = type, .kind = ValueKind::kNode, .def = n, .index = index}, name);
   nodes_[static_cast<size_t>(n)].outputs.push_back(v);
   return v;
 }
@@ -310,10 +320,12 @@ void Graph::MoveBefore(NodeId n, NodeId before) {
   (before == kNone ? last_ : nodes_[static_cast<size_t>(before)].prev) = n;
 }
 
-// ---- outputs, nexts ------------------------------------------------------------------------------------------------
+// ---- outputs, nexts
+// ------------------------------------------------------------------------------------------------
 
 void Graph::SetOutput(std::string_view name, ValueId v) {
-  auto [it, fresh] = output_index_.try_emplace(std::string(name), static_cast<int32_t>(outputs_.size()));
+  auto [it, fresh] =
+      output_index_.try_emplace(std::string(name), static_cast<int32_t>(outputs_.size()));
   const int32_t i = it->second;
   if (fresh) {
     outputs_.push_back({std::string(name), v, 0});
@@ -372,7 +384,8 @@ void Graph::RemoveNexts(const std::function<bool(StateId)>& drop) {
   }
 }
 
-// ---- reading -------------------------------------------------------------------------------------------------------
+// ---- reading
+// -------------------------------------------------------------------------------------------------------
 
 const HostTensor* Graph::ConstantOf(ValueId v) const {
   if (v == kNone) return nullptr;
@@ -394,7 +407,8 @@ std::string Graph::Label(NodeId n) const {
 
 std::string Graph::Describe(NodeId n) const {
   const OpDef& op = *node(n).op;
-  return fmt::format("node '{}' ({}{}{}-{})", Label(n), op.domain, op.domain.empty() ? "" : ".", op.name, op.since);
+  return fmt::format("node '{}' ({}{}{}-{})", Label(n), op.domain, op.domain.empty() ? "" : ".",
+                     op.name, op.since);
 }
 
 }  // namespace ampc::ir

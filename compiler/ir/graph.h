@@ -2,13 +2,15 @@
 #pragma once
 // The IR: a Module is StateVars plus up to three graphs over them (train, apply, eval).
 //
-// A Graph is SSA, functional and flat. Nodes form a doubly linked list in topological order; nodes and values are named by
-// ids that index into arrays and never move. Every value knows its uses, so edits are local: nothing here is linear in the
-// size of the graph, also with one value of 20,000 uses. Erased nodes leave holes.
+// A Graph is SSA, functional and flat. Nodes form a doubly linked list in topological order; nodes
+// and values are named by ids that index into arrays and never move. Every value knows its uses, so
+// edits are local: nothing here is linear in the size of the graph, also with one value of 20,000
+// uses. Erased nodes leave holes.
 //
-// A StateVar is a tensor that outlives a graph run. A graph reads its `current` value (State()) and may give it a `next`
-// value (SetNext()), which replaces it when the graph ends. A feed is a graph input. Outputs are named values that the host
-// reads, or that a later pass takes by name: "loss", "grad:<state>", "found_inf", …
+// A StateVar is a tensor that outlives a graph run. A graph reads its `current` value (State()) and
+// may give it a `next` value (SetNext()), which replaces it when the graph ends. A feed is a graph
+// input. Outputs are named values that the host reads, or that a later pass takes by name: "loss",
+// "grad:<state>", "found_inf", …
 
 #include <functional>
 #include <memory>
@@ -31,7 +33,8 @@ namespace ampc::ir {
 
 using plan::Role;
 
-/// Where bytes come from: a file range or memory (a parsed protobuf). Read on demand, copied once into the plan.
+/// Where bytes come from: a file range or memory (a parsed protobuf). Read on demand, copied once
+/// into the plan.
 class ByteSource {
  public:
   virtual ~ByteSource() = default;
@@ -54,7 +57,8 @@ std::shared_ptr<const ByteSource> MemorySource(std::vector<std::byte> bytes);
 struct Initial {
   plan::Initial::Kind kind = plan::Initial::Kind::kFill;
   double fill = 0;
-  ByteRef bytes;              ///< kBytes; the element type is `stored`, which the writer widens to the state's type
+  ByteRef
+      bytes;  ///< kBytes; the element type is `stored`, which the writer widens to the state's type
   DType stored = DType::kNone;
   StateId derived_from = kNone;
 };
@@ -66,7 +70,7 @@ struct StateVar {
   Initial initial;
   std::string source;      ///< source initializer, "" for states that passes make
   bool trainable = false;  ///< gradients are wanted
-  std::string setting;     ///< "" or the setting of cli.md that overrides it ("lr", "clip_norm", …)
+  std::string setting;  ///< "" or the setting of cli.md that overrides it ("lr", "clip_norm", …)
 };
 
 /// One use of a value: input `slot` of a node, or output / next number `slot` of the graph.
@@ -84,15 +88,15 @@ struct Value {
   Layout layout = Layout::kRowMajor;
   NodeId def = kNone;     ///< kNode: the defining node
   int32_t index = 0;      ///< output number of the node; StateId for kState; feed number for kFeed
-  std::string name = {};       ///< unique in its graph, never empty
+  std::string name = {};  ///< unique in its graph, never empty
   std::vector<Use> uses = {};  ///< in no particular but deterministic order
 };
 
 struct Node {
   const OpDef* op = nullptr;  ///< null: erased
   Attrs attrs;
-  std::vector<ValueId> inputs;   ///< kNone = optional input left out
-  std::vector<ValueId> outputs;  ///< kNone = optional output not wanted
+  std::vector<ValueId> inputs;     ///< kNone = optional input left out
+  std::vector<ValueId> outputs;    ///< kNone = optional output not wanted
   std::vector<int32_t> use_index;  ///< inputs[i] is value.uses[use_index[i]]; kept by Graph
   LocId loc = 0;
   NodeId prev = kNone, next = kNone;
@@ -132,7 +136,8 @@ class Graph {
   const std::string& name() const { return name_; }
   void set_name(std::string name) { name_ = std::move(name); }
 
-  // --- values ---------------------------------------------------------------------------------------------------
+  // --- values
+  // ---------------------------------------------------------------------------------------------------
   const Value& value(ValueId v) const { return values_[static_cast<size_t>(v)]; }
   const TensorType& type(ValueId v) const;
   TypeId type_id(ValueId v) const { return value(v).type; }
@@ -150,19 +155,23 @@ class Graph {
   /// Gives the value this name, made unique by a suffix when taken.
   void Rename(ValueId v, std::string_view name);
 
-  // --- nodes ----------------------------------------------------------------------------------------------------
+  // --- nodes
+  // ----------------------------------------------------------------------------------------------------
   const Node& node(NodeId n) const { return nodes_[static_cast<size_t>(n)]; }
-  int32_t num_nodes() const { return static_cast<int32_t>(nodes_.size()); }  ///< including erased ones
+  int32_t num_nodes() const {
+    return static_cast<int32_t>(nodes_.size());
+  }  ///< including erased ones
   int32_t num_live_nodes() const { return live_; }
   NodeId first() const { return first_; }
   NodeId last() const { return last_; }
   /// Nodes in order, from a snapshot: safe while the pass edits.
   std::vector<NodeId> Order() const;
 
-  /// Appends a node, or inserts it before `before`. One output value per entry of `types` (kNone: output not wanted), named
-  /// after `names` when given, else after the location.
-  NodeId AddNode(const OpDef& op, Attrs attrs, std::span<const ValueId> inputs, std::span<const TypeId> types, LocId loc,
-                 NodeId before = kNone, std::span<const std::string_view> names = {});
+  /// Appends a node, or inserts it before `before`. One output value per entry of `types` (kNone:
+  /// output not wanted), named after `names` when given, else after the location.
+  NodeId AddNode(const OpDef& op, Attrs attrs, std::span<const ValueId> inputs,
+                 std::span<const TypeId> types, LocId loc, NodeId before = kNone,
+                 std::span<const std::string_view> names = {});
   /// Rewires one input. kNone removes an optional one.
   void SetInput(NodeId n, int32_t slot, ValueId v);
   void SetAttrs(NodeId n, Attrs attrs) { nodes_[static_cast<size_t>(n)].attrs = std::move(attrs); }
@@ -179,7 +188,8 @@ class Graph {
   /// Moves a node in the list: before `before`, or to the end.
   void MoveBefore(NodeId n, NodeId before);
 
-  // --- feeds, outputs, nexts ------------------------------------------------------------------------------------
+  // --- feeds, outputs, nexts
+  // ------------------------------------------------------------------------------------
   const std::vector<FeedInfo>& feeds() const { return feeds_; }
   std::vector<FeedInfo>& mutable_feeds() { return feeds_; }
   const std::vector<OutputInfo>& outputs() const { return outputs_; }
@@ -188,7 +198,8 @@ class Graph {
   void SetOutput(std::string_view name, ValueId v);
   /// kNone when there is none of that name.
   ValueId FindOutput(std::string_view name) const;
-  /// Removes the outputs for which `drop(name)` is true, keeping the order of the rest. Linear in the outputs.
+  /// Removes the outputs for which `drop(name)` is true, keeping the order of the rest. Linear in
+  /// the outputs.
   void RemoveOutputs(const std::function<bool(const std::string&)>& drop);
   /// Adds or replaces the next value of a state.
   void SetNext(StateId state, ValueId v);
@@ -239,8 +250,10 @@ class Module {
   TypeTable types;
   LocTable locs;
   std::vector<StateVar> states;
-  std::unique_ptr<Graph> train, apply, eval;  ///< before fork-eval, `train` is the model's forward graph
-  struct InferenceCache* inference = nullptr; ///< memoised type inference (compiler/ops/infer.cc); owned below
+  std::unique_ptr<Graph> train, apply,
+      eval;  ///< before fork-eval, `train` is the model's forward graph
+  struct InferenceCache* inference =
+      nullptr;  ///< memoised type inference (compiler/ops/infer.cc); owned below
   std::shared_ptr<void> inference_owner;
 
   StateVar& state(StateId s) { return states[static_cast<size_t>(s)]; }
@@ -251,8 +264,8 @@ class Module {
   StateId FindState(std::string_view name) const;
   /// The graphs that exist, in the order train, apply, eval.
   std::vector<Graph*> graphs() const;
-  /// Removes the states for which `drop[state]` is true and renumbers the rest, in their order. No graph reads or writes a
-  /// dropped one, and no state that stays is derived from one.
+  /// Removes the states for which `drop[state]` is true and renumbers the rest, in their order. No
+  /// graph reads or writes a dropped one, and no state that stays is derived from one.
   void RemoveStates(const std::vector<bool>& drop);
 
  private:

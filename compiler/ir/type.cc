@@ -18,7 +18,8 @@ TypeId TypeTable::Intern(DType dtype, std::span<const int64_t> dims) {
   auto [begin, end] = index_.equal_range(h);
   for (auto it = begin; it != end; ++it) {
     const TensorType& t = Get(it->second);
-    if (t.dtype == dtype && std::equal(t.dims.begin(), t.dims.end(), dims.begin(), dims.end())) return it->second;
+    if (t.dtype == dtype && std::equal(t.dims.begin(), t.dims.end(), dims.begin(), dims.end()))
+      return it->second;
   }
   const auto id = static_cast<TypeId>(types_.size());
   types_.push_back({dtype, Dims(dims.begin(), dims.end())});

@@ -49,7 +49,8 @@ class TypeTable {
   std::unordered_multimap<size_t, TypeId> index_;
 };
 
-/// Where something comes from: the label of a source node ("/encoder/0/MatMul") or a phrase around one
+/// Where something comes from: the label of a source node ("/encoder/0/MatMul") or a phrase around
+/// one
 /// ("grad of /fc1/Gemm", "cast for /fc1/Gemm input 1").
 class LocTable {
  public:

@@ -20,10 +20,13 @@ struct Slot {
 
 class HostLowering final : public LowerContext {
  public:
-  HostLowering(const ir::Graph& graph, ir::NodeId id, std::span<const HostTensor* const> inputs) : g_(graph), id_(id) {
+  HostLowering(const ir::Graph& graph, ir::NodeId id, std::span<const HostTensor* const> inputs)
+      : g_(graph), id_(id) {
     const ir::Node& n = graph.node(id);
     for (size_t i = 0; i < n.inputs.size(); ++i) {
-      in_.push_back(inputs[i] == nullptr ? ir::kNone : Add({inputs[i]->dtype, inputs[i]->dims}, inputs[i]->data));
+      in_.push_back(inputs[i] == nullptr
+                        ? ir::kNone
+                        : Add({inputs[i]->dtype, inputs[i]->dims}, inputs[i]->data));
     }
     for (ir::ValueId v : n.outputs) {
       out_.push_back(v == ir::kNone ? ir::kNone : Temp({graph.type(v).dtype, graph.type(v).dims}));
@@ -43,8 +46,8 @@ class HostLowering final : public LowerContext {
     slots_.push_back({std::move(desc), s.memory, s.offset + byte_offset});
     return static_cast<Operand>(slots_.size() - 1);
   }
-  void Call(std::string_view kernel, Attrs params, std::vector<Operand> inputs, std::vector<Operand> outputs,
-            std::vector<std::pair<int, int>>) override {
+  void Call(std::string_view kernel, Attrs params, std::vector<Operand> inputs,
+            std::vector<Operand> outputs, std::vector<std::pair<int, int>>) override {
     if (status_.ok()) status_ = RunCall(kernel, std::move(params), inputs, outputs);
   }
   void Alias(size_t i, Operand source) override {
@@ -62,7 +65,8 @@ class HostLowering final : public LowerContext {
       }
       const Slot& s = slots_[static_cast<size_t>(out_[i])];
       const std::byte* data = memory_[s.memory].data() + s.offset;
-      results.push_back({s.desc.dtype, s.desc.dims, std::vector<std::byte>(data, data + s.desc.bytes())});
+      results.push_back(
+          {s.desc.dtype, s.desc.dims, std::vector<std::byte>(data, data + s.desc.bytes())});
     }
     return results;
   }
@@ -79,7 +83,8 @@ class HostLowering final : public LowerContext {
     return memory_[s.memory].data() + s.offset;
   }
 
-  Status RunCall(std::string_view kernel, Attrs params, const std::vector<Operand>& inputs, const std::vector<Operand>& outputs) {
+  Status RunCall(std::string_view kernel, Attrs params, const std::vector<Operand>& inputs,
+                 const std::vector<Operand>& outputs) {
     CallSpec spec{kernel, std::move(params), {}, {}};
     std::vector<const void*> in;
     std::vector<void*> out;
@@ -101,7 +106,8 @@ class HostLowering final : public LowerContext {
     std::align(64, static_cast<size_t>(prepared->workspace_bytes()), aligned, space);
     int64_t index_error = 0;
     prepared->Run(in, out, aligned, {.index_error = &index_error});
-    if (index_error != 0) return BadInput("E0805", "index {} of a {} is out of range", index_error - 1, kernel);
+    if (index_error != 0)
+      return BadInput("E0805", "index {} of a {} is out of range", index_error - 1, kernel);
     return {};
   }
 
@@ -115,9 +121,11 @@ class HostLowering final : public LowerContext {
 
 }  // namespace
 
-Result<std::vector<HostTensor>> EvaluateNode(const ir::Graph& graph, ir::NodeId node, std::span<const HostTensor* const> inputs) {
+Result<std::vector<HostTensor>> EvaluateNode(const ir::Graph& graph, ir::NodeId node,
+                                             std::span<const HostTensor* const> inputs) {
   const OpDef& op = *graph.node(node).op;
-  if (op.lower == nullptr) return InternalError("E7601", "'{}' has no lowering", op.name).At(graph.Describe(node));
+  if (op.lower == nullptr)
+    return InternalError("E7601", "'{}' has no lowering", op.name).At(graph.Describe(node));
   HostLowering lowering(graph, node, inputs);
   AMPC_TRY(op.lower(lowering));
   return lowering.Finish();

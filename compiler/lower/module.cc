@@ -22,14 +22,16 @@ void Convert(DType from, const std::byte* source, DType to, std::byte* target, i
     }
     return;
   }
-  const HostTensor view{from, {count}, std::vector<std::byte>(source, source + count * SizeOf(from))};
+  const HostTensor view{
+      from, {count}, std::vector<std::byte>(source, source + count * SizeOf(from))};
   for (int64_t i = 0; i < count; ++i) {
     const HostTensor one = HostTensor::Scalar(to, view.GetDouble(i));
     std::memcpy(target + i * SizeOf(to), one.data.data(), one.data.size());
   }
 }
 
-// The bytes of all states, one after another at multiples of 64, read from the source's files when asked.
+// The bytes of all states, one after another at multiples of 64, read from the source's files when
+// asked.
 class SourceWeights final : public plan::WeightSection {
  public:
   struct Piece {
@@ -45,11 +47,15 @@ class SourceWeights final : public plan::WeightSection {
 
   Status Read(int64_t offset, std::span<std::byte> out) const override {
     std::memset(out.data(), 0, out.size());
-    auto it = std::upper_bound(pieces_.begin(), pieces_.end(), offset, [](int64_t o, const Piece& p) { return o < p.offset + p.length; });
+    auto it = std::upper_bound(pieces_.begin(), pieces_.end(), offset,
+                               [](int64_t o, const Piece& p) { return o < p.offset + p.length; });
     const int64_t end = offset + static_cast<int64_t>(out.size());
     for (; it != pieces_.end() && it->offset < end; ++it) {
-      const int64_t from = std::max(offset, it->offset), to = std::min(end, it->offset + it->length);
-      AMPC_TRY(ReadPiece(*it, from - it->offset, out.subspan(static_cast<size_t>(from - offset), static_cast<size_t>(to - from))));
+      const int64_t from = std::max(offset, it->offset),
+                    to = std::min(end, it->offset + it->length);
+      AMPC_TRY(ReadPiece(
+          *it, from - it->offset,
+          out.subspan(static_cast<size_t>(from - offset), static_cast<size_t>(to - from))));
     }
     return {};
   }
@@ -59,8 +65,10 @@ class SourceWeights final : public plan::WeightSection {
     if (p.stored == p.type) return p.bytes.source->Read(p.bytes.offset + offset, out);
     // Whole elements around the range, converted.
     const int64_t to_size = SizeOf(p.type), from_size = SizeOf(p.stored);
-    const int64_t first = offset / to_size, last = (offset + static_cast<int64_t>(out.size()) + to_size - 1) / to_size;
-    std::vector<std::byte> raw(static_cast<size_t>((last - first) * from_size)), wide(static_cast<size_t>((last - first) * to_size));
+    const int64_t first = offset / to_size,
+                  last = (offset + static_cast<int64_t>(out.size()) + to_size - 1) / to_size;
+    std::vector<std::byte> raw(static_cast<size_t>((last - first) * from_size)),
+        wide(static_cast<size_t>((last - first) * to_size));
     AMPC_TRY(p.bytes.source->Read(p.bytes.offset + first * from_size, raw));
     Convert(p.stored, raw.data(), p.type, wide.data(), last - first);
     std::memcpy(out.data(), wide.data() + (offset - first * to_size), out.size());
@@ -88,16 +96,19 @@ void AddStates(const ir::Module& module, plan::Plan& plan) {
       at = (at + kAlign - 1) / kAlign * kAlign;
       state.initial.offset = at;
       state.initial.length = type.bytes();
-      weights->Add({at, type.bytes(), s.initial.bytes, s.initial.stored == DType::kNone ? type.dtype : s.initial.stored, type.dtype});
+      weights->Add({at, type.bytes(), s.initial.bytes,
+                    s.initial.stored == DType::kNone ? type.dtype : s.initial.stored, type.dtype});
       at += type.bytes();
     }
-    if (!s.setting.empty()) plan.settings.push_back({s.setting, static_cast<int32_t>(plan.states.size() - 1)});
+    if (!s.setting.empty())
+      plan.settings.push_back({s.setting, static_cast<int32_t>(plan.states.size() - 1)});
   }
   plan.weights = std::move(weights);
 }
 
 // The plan's feed for one feed of a graph: shared between programs when name and form agree.
-int32_t AddFeed(plan::Plan& plan, const ir::Graph& graph, const ir::FeedInfo& feed, const std::string& program) {
+int32_t AddFeed(plan::Plan& plan, const ir::Graph& graph, const ir::FeedInfo& feed,
+                const std::string& program) {
   const ir::TensorType& type = graph.type(feed.value);
   const TensorDesc desc{type.dtype, type.dims};
   for (size_t i = 0; i < plan.feeds.size(); ++i) {
@@ -108,8 +119,13 @@ int32_t AddFeed(plan::Plan& plan, const ir::Graph& graph, const ir::FeedInfo& fe
       return static_cast<int32_t>(i);
     }
   }
-  plan.feeds.push_back({.name = feed.name, .kind = feed.kind, .desc = desc, .program = program, .limit = feed.limit,
-                        .has_ignore = feed.has_ignore, .ignore = feed.ignore});
+  plan.feeds.push_back({.name = feed.name,
+                        .kind = feed.kind,
+                        .desc = desc,
+                        .program = program,
+                        .limit = feed.limit,
+                        .has_ignore = feed.has_ignore,
+                        .ignore = feed.ignore});
   return static_cast<int32_t>(plan.feeds.size() - 1);
 }
 
@@ -124,7 +140,8 @@ Result<plan::Plan> LowerModule(const ir::Module& module) {
     const std::string name = step ? "step" : graph->name();
     const std::string scope = graph == module.eval.get() ? "eval" : "train";
     std::vector<int32_t> feeds;
-    for (const ir::FeedInfo& feed : graph->feeds()) feeds.push_back(AddFeed(plan, *graph, feed, scope));
+    for (const ir::FeedInfo& feed : graph->feeds())
+      feeds.push_back(AddFeed(plan, *graph, feed, scope));
     AMPC_ASSIGN(plan::Program program, LowerGraph(*graph, feeds, plan.constants));
     program.name = name;
     AMPC_TRY(plan::VerifyProgram(plan, program));

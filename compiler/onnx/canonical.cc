@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Forms that changed between opsets: attributes that became inputs, inputs and outputs that came or went.
+// Forms that changed between opsets: attributes that became inputs, inputs and outputs that came or
+// went.
 #include "compiler/onnx/canonical.h"
 
 #include <algorithm>
@@ -71,18 +72,22 @@ Status Split(CanonicalContext& c, SourceNode& n) {
   const auto rank = static_cast<int64_t>(dims.size());
   int64_t axis = n.attrs.Int("axis");
   if (axis < 0) axis += rank;
-  if (axis < 0 || axis >= rank) return BadInput("E0107", "axis {} of an input of rank {}", n.attrs.Int("axis"), rank);
+  if (axis < 0 || axis >= rank)
+    return BadInput("E0107", "axis {} of an input of rank {}", n.attrs.Int("axis"), rank);
   const int64_t whole = dims[static_cast<size_t>(axis)];
   if (parts <= 0 || parts != static_cast<int64_t>(n.wanted.size())) {
-    return BadInput("E0107", "num_outputs is {}, but the node has {} outputs", parts, n.wanted.size());
+    return BadInput("E0107", "num_outputs is {}, but the node has {} outputs", parts,
+                    n.wanted.size());
   }
   if (n.version < 18 && whole % parts != 0) {
-    return BadInput("E0107", "axis {} has {} elements, which {} outputs do not share equally", axis, whole, parts);
+    return BadInput("E0107", "axis {} has {} elements, which {} outputs do not share equally", axis,
+                    whole, parts);
   }
   const int64_t size = (whole + parts - 1) / parts;
   std::vector<int64_t> sizes(static_cast<size_t>(parts), size);
   sizes.back() = whole - size * (parts - 1);
-  if (sizes.back() < 0) return BadInput("E0107", "axis {} has {} elements, too few for {} outputs", axis, whole, parts);
+  if (sizes.back() < 0)
+    return BadInput("E0107", "axis {} has {} elements, too few for {} outputs", axis, whole, parts);
   SetInput(n, 1, c.b.Ints(sizes));
   return {};
 }
@@ -103,7 +108,9 @@ Status BatchNormalization(CanonicalContext&, SourceNode& n) {
   // Before opset 14 the outputs said that it trains: Y, mean, var, saved_mean, saved_var.
   if (n.version < 14 && n.wanted.size() > 1) n.attrs.Set("training_mode", int64_t{1});
   for (size_t i = 3; i < n.wanted.size(); ++i) {
-    if (n.wanted[i]) return Unsupported("E0102", "output {} (saved statistics) is read, which is not supported", i);
+    if (n.wanted[i])
+      return Unsupported("E0102", "output {} (saved statistics) is read, which is not supported",
+                         i);
   }
   if (n.attrs.Int("training_mode") != 0) {
     n.wanted.resize(3, false);  // opset 15 has all three in training
@@ -124,7 +131,8 @@ Status Softmax(CanonicalContext& c, SourceNode& n) {
   if (axis < 0) axis += rank;
   n.attrs.Set("axis", int64_t{-1});
   if (axis == rank - 1) return {};
-  if (axis < 0 || axis > rank) return BadInput("E0107", "axis {} of an input of rank {}", axis, rank);
+  if (axis < 0 || axis > rank)
+    return BadInput("E0107", "axis {} of an input of rank {}", axis, rank);
   const auto split = dims.begin() + axis;
   const Dims flat = {std::accumulate(dims.begin(), split, int64_t{1}, std::multiplies<>()),
                      std::accumulate(split, dims.end(), int64_t{1}, std::multiplies<>())};
@@ -139,7 +147,8 @@ Status GroupNormalization(CanonicalContext& c, SourceNode& n) {
   const Dims& x = c.type(n, 0).dims;
   const int64_t groups = n.attrs.Int("num_groups");
   if (x.size() < 2 || groups <= 0 || x[1] % groups != 0) {
-    return BadInput("E0107", "{} groups do not share the channels of {} equally", groups, ToString(x));
+    return BadInput("E0107", "{} groups do not share the channels of {} equally", groups,
+                    ToString(x));
   }
   const Dims wide = {groups, x[1] / groups}, narrow = {groups, 1}, flat = {x[1]};
   for (size_t i = 1; i < 3; ++i) {
@@ -150,22 +159,35 @@ Status GroupNormalization(CanonicalContext& c, SourceNode& n) {
 
 // Upper bounds that newer opsets express by leaving the input out.
 Status Resize(CanonicalContext&, SourceNode& n) {
-  if (n.version < 11) return Unsupported("E0102", "Resize before opset 11 rounds in ways of its own; export with opset 11 or newer");
+  if (n.version < 11)
+    return Unsupported(
+        "E0102", "Resize before opset 11 rounds in ways of its own; export with opset 11 or newer");
   return {};
 }
 
 constexpr CanonicalRow kRules[] = {
-    {"ReduceL1", Axes},        {"ReduceL2", Axes},
-    {"ReduceLogSum", Axes},    {"ReduceLogSumExp", Axes},
-    {"ReduceMax", Axes},       {"ReduceMean", Axes},
-    {"ReduceMin", Axes},       {"ReduceProd", Axes},
-    {"ReduceSum", Axes},       {"ReduceSumSquare", Axes},
-    {"Squeeze", Axes},         {"Unsqueeze", Axes},
-    {"Clip", Clip},            {"Pad", Pad},
-    {"Slice", Slice},          {"TopK", TopK},
-    {"Split", Split},          {"Dropout", Dropout},
-    {"Softmax", Softmax},      {"LogSoftmax", Softmax},
-    {"Resize", Resize},        {"BatchNormalization", BatchNormalization},
+    {"ReduceL1", Axes},
+    {"ReduceL2", Axes},
+    {"ReduceLogSum", Axes},
+    {"ReduceLogSumExp", Axes},
+    {"ReduceMax", Axes},
+    {"ReduceMean", Axes},
+    {"ReduceMin", Axes},
+    {"ReduceProd", Axes},
+    {"ReduceSum", Axes},
+    {"ReduceSumSquare", Axes},
+    {"Squeeze", Axes},
+    {"Unsqueeze", Axes},
+    {"Clip", Clip},
+    {"Pad", Pad},
+    {"Slice", Slice},
+    {"TopK", TopK},
+    {"Split", Split},
+    {"Dropout", Dropout},
+    {"Softmax", Softmax},
+    {"LogSoftmax", Softmax},
+    {"Resize", Resize},
+    {"BatchNormalization", BatchNormalization},
     {"GroupNormalization", GroupNormalization},
 };
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Canonical forms: what a node of any accepted opset means in the canonical one. Internal to compiler/onnx.
+// Canonical forms: what a node of any accepted opset means in the canonical one. Internal to
+// compiler/onnx.
 //
-// A rule edits the node in place (attributes become inputs, defaults that changed are written out), or gives the values
-// that replace its outputs: shape arithmetic that types alone decide, sequences, Identity.
+// A rule edits the node in place (attributes become inputs, defaults that changed are written out),
+// or gives the values that replace its outputs: shape arithmetic that types alone decide,
+// sequences, Identity.
 
 #include <map>
 #include <optional>
@@ -36,11 +38,13 @@ struct SourceNode {
 
 struct CanonicalContext {
   ir::Graph& graph;
-  ir::Builder b;           ///< constants and helper nodes, at the end of the graph
-  bool widen = false;      ///< every float becomes fp64
+  ir::Builder b;       ///< constants and helper nodes, at the end of the graph
+  bool widen = false;  ///< every float becomes fp64
   const std::map<std::string, std::vector<ir::ValueId>>& sequences;
 
-  const ir::TensorType& type(const SourceNode& n, size_t i) const { return graph.type(n.inputs[i]); }
+  const ir::TensorType& type(const SourceNode& n, size_t i) const {
+    return graph.type(n.inputs[i]);
+  }
   /// The constant behind input i, or null.
   const HostTensor* Constant(const SourceNode& n, size_t i) const {
     return n.Has(i) ? graph.ConstantOf(n.inputs[i]) : nullptr;
@@ -52,7 +56,8 @@ using CanonicalRule = Status (*)(CanonicalContext&, SourceNode&);
 
 /// The rule for an op of domain "", or null when its form is the same in all accepted opsets.
 CanonicalRule FindCanonicalRule(std::string_view op);
-/// True when the rule can leave a node that needs no row of its own (Shape, Identity, CastLike, sequences, …).
+/// True when the rule can leave a node that needs no row of its own (Shape, Identity, CastLike,
+/// sequences, …).
 bool RuleReplaces(std::string_view op);
 
 // Rules by file.
@@ -61,7 +66,8 @@ struct CanonicalRow {
   CanonicalRule rule;
   bool replaces = false;  ///< no node of this op is left
 };
-std::span<const CanonicalRow> FormRules();   // canonical.cc: attributes that became inputs, changed defaults
+std::span<const CanonicalRow>
+FormRules();  // canonical.cc: attributes that became inputs, changed defaults
 std::span<const CanonicalRow> ValueRules();  // canonical_values.cc: constants, types, sequences
 
 }  // namespace ampc

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nodes that vanish: constants in all their forms, what types alone decide (Shape, Size, CastLike), constants made from
-// constant shapes, Identity, and sequences whose elements are known.
+// Nodes that vanish: constants in all their forms, what types alone decide (Shape, Size, CastLike),
+// constants made from constant shapes, Identity, and sequences whose elements are known.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -26,7 +26,8 @@ Status Identity(CanonicalContext& c, SourceNode& n) {
 
 HostTensor Floats(DType dtype, const std::vector<double>& values) {
   std::vector<float> narrow(values.begin(), values.end());  // ONNX attributes are floats
-  HostTensor t = HostTensor::Of<float>(DType::kFloat32, {static_cast<int64_t>(narrow.size())}, narrow);
+  HostTensor t =
+      HostTensor::Of<float>(DType::kFloat32, {static_cast<int64_t>(narrow.size())}, narrow);
   return ConvertFloats(t, dtype);
 }
 
@@ -54,7 +55,8 @@ Status Constant(CanonicalContext& c, SourceNode& n) {
 Status Cast(CanonicalContext& c, SourceNode& n) {
   const int64_t to = n.attrs.Int("to");
   if (!IsKnownDType(static_cast<int>(to))) {
-    return Unsupported("E0102", "a cast to {} is not supported", OnnxTypeName(static_cast<int>(to)));
+    return Unsupported("E0102", "a cast to {} is not supported",
+                       OnnxTypeName(static_cast<int>(to)));
   }
   const DType dtype = c.Float(static_cast<DType>(to));
   n.attrs.Erase("round_mode");  // of float8 types only
@@ -78,7 +80,8 @@ Status Shape(CanonicalContext& c, SourceNode& n) {
   const auto rank = static_cast<int64_t>(dims.size());
   auto clamp = [rank](int64_t i) { return std::clamp<int64_t>(i < 0 ? i + rank : i, 0, rank); };
   const int64_t start = clamp(n.attrs.Int("start", 0)), end = clamp(n.attrs.Int("end", rank));
-  n.Replace(c.b.Ints(std::vector<int64_t>(dims.begin() + start, dims.begin() + std::max(start, end))));
+  n.Replace(
+      c.b.Ints(std::vector<int64_t>(dims.begin() + start, dims.begin() + std::max(start, end))));
   return {};
 }
 
@@ -89,7 +92,8 @@ Status Size(CanonicalContext& c, SourceNode& n) {
 }
 
 Status NotConstant(CanonicalContext& c, const SourceNode& n, size_t slot, std::string_view what) {
-  return BadInput("E0108", "{} ('{}') is not known at compile time", what, c.graph.value(n.inputs[slot]).name);
+  return BadInput("E0108", "{} ('{}') is not known at compile time", what,
+                  c.graph.value(n.inputs[slot]).name);
 }
 
 Status ExpectScalar(CanonicalContext& c, const SourceNode& n, size_t slot) {
@@ -116,15 +120,16 @@ Status ConstantOfShape(CanonicalContext& c, SourceNode& n) {
 
 Status Range(CanonicalContext& c, SourceNode& n) {
   for (size_t i = 0; i < 3; ++i) {
-    if (c.Constant(n, i) == nullptr) return NotConstant(c, n, i, i == 0 ? "the start" : i == 1 ? "the limit" : "the step");
+    if (c.Constant(n, i) == nullptr)
+      return NotConstant(c, n, i, i == 0 ? "the start" : i == 1 ? "the limit" : "the step");
     AMPC_TRY(ExpectScalar(c, n, i));
   }
   const DType dtype = c.type(n, 0).dtype;
   const double start = c.Constant(n, 0)->GetDouble(0), step = c.Constant(n, 2)->GetDouble(0);
   const double count = std::max(0.0, std::ceil((c.Constant(n, 1)->GetDouble(0) - start) / step));
   if (step == 0 || !(count <= static_cast<double>(kMaxFoldedElements))) {
-    return BadInput("E0107", "a range from {} with step {} to {} has no sensible length", start, step,
-                    c.Constant(n, 1)->GetDouble(0));
+    return BadInput("E0107", "a range from {} with step {} to {} has no sensible length", start,
+                    step, c.Constant(n, 1)->GetDouble(0));
   }
   const auto length = static_cast<int64_t>(count);
   HostTensor t{dtype, {length}, {}};
@@ -149,14 +154,17 @@ Status NonZero(CanonicalContext& c, SourceNode& n) {
     for (int64_t i : found) indices.push_back(i / strides[axis] % x->dims[axis]);
   }
   const Dims dims = {static_cast<int64_t>(x->dims.size()), static_cast<int64_t>(found.size())};
-  n.Replace(c.b.Constant(HostTensor::Of<int64_t>(DType::kInt64, dims, std::span<const int64_t>(indices))));
+  n.Replace(c.b.Constant(
+      HostTensor::Of<int64_t>(DType::kInt64, dims, std::span<const int64_t>(indices))));
   return {};
 }
 
 Status EyeLike(CanonicalContext& c, SourceNode& n) {
   const ir::TensorType& x = c.type(n, 0);
-  if (x.dims.size() != 2) return BadInput("E0107", "the input has rank {}, expected 2", x.dims.size());
-  const DType dtype = c.Float(static_cast<DType>(n.attrs.Int("dtype", static_cast<int64_t>(x.dtype))));
+  if (x.dims.size() != 2)
+    return BadInput("E0107", "the input has rank {}, expected 2", x.dims.size());
+  const DType dtype =
+      c.Float(static_cast<DType>(n.attrs.Int("dtype", static_cast<int64_t>(x.dtype))));
   const int64_t k = n.attrs.Int("k");
   if (!IsKnownDType(static_cast<int>(dtype)) || x.elements() > kMaxFoldedElements) {
     return Unsupported("E0102", "an identity matrix of {} elements is not supported", x.elements());
@@ -173,9 +181,11 @@ Status EyeLike(CanonicalContext& c, SourceNode& n) {
   return {};
 }
 
-// ---- sequences -----------------------------------------------------------------------------------------------------
+// ---- sequences
+// -----------------------------------------------------------------------------------------------------
 
-const std::vector<ValueId>* SequenceOf(const CanonicalContext& c, const SourceNode& n, size_t slot) {
+const std::vector<ValueId>* SequenceOf(const CanonicalContext& c, const SourceNode& n,
+                                       size_t slot) {
   if (slot >= n.sequences.size() || n.sequences[slot].empty()) return nullptr;
   return &c.sequences.at(n.sequences[slot]);
 }
@@ -187,7 +197,8 @@ Status SplitToSequence(CanonicalContext& c, SourceNode& n) {
   const auto rank = static_cast<int64_t>(dims.size());
   int64_t axis = n.attrs.Int("axis");
   if (axis < 0) axis += rank;
-  if (axis < 0 || axis >= rank) return BadInput("E0107", "axis {} of an input of rank {}", n.attrs.Int("axis"), rank);
+  if (axis < 0 || axis >= rank)
+    return BadInput("E0107", "axis {} of an input of rank {}", n.attrs.Int("axis"), rank);
   const int64_t whole = dims[static_cast<size_t>(axis)];
   std::vector<int64_t> sizes(static_cast<size_t>(whole), 1);
   bool drop_axis = n.attrs.Int("keepdims", 1) == 0;
@@ -230,7 +241,8 @@ Status SequenceAt(CanonicalContext& c, SourceNode& n) {
   const auto length = static_cast<int64_t>(sequence->size());
   int64_t at = position->GetInt(0);
   if (at < 0) at += length;
-  if (at < 0 || at >= length) return BadInput("E0107", "position {} of a sequence of {}", position->GetInt(0), length);
+  if (at < 0 || at >= length)
+    return BadInput("E0107", "position {} of a sequence of {}", position->GetInt(0), length);
   n.Replace((*sequence)[static_cast<size_t>(at)]);
   return {};
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What each initializer becomes, and why.
 //
-// Default: every float initializer trains, except running statistics, rank-0 tensors, one-element operands of
-// arithmetic (exporters write Python scalars as shape [1]), tensors that hold ±inf or |v| >= 1e30 (masks), and those
-// that are read only where no gradient goes. --trainable selects: a glob among the default set; a name without
-// wildcards any float tensor that a gradient can reach, also the value of a Constant node. --freeze subtracts.
+// Default: every float initializer trains, except running statistics, rank-0 tensors, one-element
+// operands of arithmetic (exporters write Python scalars as shape [1]), tensors that hold ±inf or
+// |v| >= 1e30 (masks), and those that are read only where no gradient goes. --trainable selects: a
+// glob among the default set; a name without wildcards any float tensor that a gradient can reach,
+// also the value of a Constant node. --freeze subtracts.
 #include <algorithm>
 
 #include "compiler/onnx/source.h"
@@ -13,15 +14,16 @@
 namespace ampc {
 namespace {
 
-std::string FirstUse(const SourceTensor& tensor, bool SourceUse::* which) {
+std::string FirstUse(const SourceTensor& tensor, bool SourceUse::*which) {
   for (const SourceUse& use : tensor.uses) {
     if (use.*which) return use.where;
   }
   return tensor.uses.empty() ? "" : tensor.uses.front().where;
 }
 
-bool Any(const SourceTensor& tensor, bool SourceUse::* which) {
-  return std::any_of(tensor.uses.begin(), tensor.uses.end(), [&](const SourceUse& u) { return u.*which; });
+bool Any(const SourceTensor& tensor, bool SourceUse::*which) {
+  return std::any_of(tensor.uses.begin(), tensor.uses.end(),
+                     [&](const SourceUse& u) { return u.*which; });
 }
 
 // Why a tensor does not train by default; "" when it does.
@@ -31,23 +33,29 @@ struct Standing {
 };
 
 Result<Standing> StandingOf(SourceTensor& tensor) {
-  if (!tensor.is_float()) return Standing{fmt::format("its type is {}", Name(tensor.data.form.dtype)), false};
+  if (!tensor.is_float())
+    return Standing{fmt::format("its type is {}", Name(tensor.data.form.dtype)), false};
   if (tensor.uses.empty()) return Standing{"nothing reads it", false};
   if (Any(tensor, &SourceUse::statistic)) {
-    return Standing{fmt::format("a running statistic ({})", FirstUse(tensor, &SourceUse::statistic)), false};
+    return Standing{
+        fmt::format("a running statistic ({})", FirstUse(tensor, &SourceUse::statistic)), false};
   }
   if (!Any(tensor, &SourceUse::differentiable)) {
-    return Standing{fmt::format("read only where no gradient goes ({})", tensor.uses.front().where), false};
+    return Standing{fmt::format("read only where no gradient goes ({})", tensor.uses.front().where),
+                    false};
   }
   if (tensor.data.form.dims.empty()) return Standing{"rank 0, a scalar"};
-  const bool scalar = std::all_of(tensor.uses.begin(), tensor.uses.end(), [](const SourceUse& u) { return u.scalar; });
+  const bool scalar = std::all_of(tensor.uses.begin(), tensor.uses.end(),
+                                  [](const SourceUse& u) { return u.scalar; });
   if (tensor.one_element() && scalar) {
-    return Standing{fmt::format("one element, used in arithmetic ({})", FirstUse(tensor, &SourceUse::differentiable))};
+    return Standing{fmt::format("one element, used in arithmetic ({})",
+                                FirstUse(tensor, &SourceUse::differentiable))};
   }
   if (tensor.from_constant) return Standing{"the value of a Constant node"};
   AMPC_ASSIGN(const ValueScan scan, ScanOf(tensor));
   if (scan.is_mask()) {
-    return Standing{scan.has_inf ? "holds infinities, a mask" : "holds values of 1e30 and more, a mask"};
+    return Standing{scan.has_inf ? "holds infinities, a mask"
+                                 : "holds values of 1e30 and more, a mask"};
   }
   return Standing{};
 }
@@ -63,8 +71,8 @@ Status NoMatch(std::string_view flag, const std::string& glob, const SourceModel
 }
 
 // Marks what one --trainable pattern selects.
-Status Select(const std::string& glob, const SourceModel& source, const std::vector<Standing>& standing,
-              std::vector<bool>& selected) {
+Status Select(const std::string& glob, const SourceModel& source,
+              const std::vector<Standing>& standing, std::vector<bool>& selected) {
   const bool pattern = IsGlob(glob);
   bool found = false;
   std::string refused;
@@ -74,8 +82,9 @@ Status Select(const std::string& glob, const SourceModel& source, const std::vec
     if (standing[i].why_not.empty() || (!pattern && standing[i].can_train)) {
       selected[i] = found = true;
     } else if (refused.empty()) {
-      refused = fmt::format("'{}' ({}{})", tensor.name, standing[i].why_not,
-                            standing[i].can_train ? "; give its name without wildcards to train it" : "");
+      refused =
+          fmt::format("'{}' ({}{})", tensor.name, standing[i].why_not,
+                      standing[i].can_train ? "; give its name without wildcards to train it" : "");
     }
   }
   if (found) return {};
@@ -83,7 +92,8 @@ Status Select(const std::string& glob, const SourceModel& source, const std::vec
   return BadInput("E0113", "--trainable '{}' matches nothing that can train: {}", glob, refused);
 }
 
-void Settle(SourceTensor& tensor, const Standing& standing, bool trainable, std::string why_frozen) {
+void Settle(SourceTensor& tensor, const Standing& standing, bool trainable,
+            std::string why_frozen) {
   tensor.trainable = trainable;
   const bool candidate = standing.why_not.empty();
   const bool statistic = Any(tensor, &SourceUse::statistic);
@@ -117,7 +127,8 @@ Status Classify(SourceModel& source, const CompileOptions& options, Diagnostics&
     standing.push_back(std::move(s));
   }
   std::vector<bool> selected(tensors.size(), false), frozen(tensors.size(), false);
-  for (const std::string& glob : options.trainable) AMPC_TRY(Select(glob, source, standing, selected));
+  for (const std::string& glob : options.trainable)
+    AMPC_TRY(Select(glob, source, standing, selected));
   for (const std::string& glob : options.freeze) {
     bool found = false;
     for (size_t i = 0; i < tensors.size(); ++i) {
@@ -129,8 +140,10 @@ Status Classify(SourceModel& source, const CompileOptions& options, Diagnostics&
   std::string unused;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const bool wanted = options.trainable.empty() ? standing[i].why_not.empty() : selected[i];
-    Settle(tensors[i], standing[i], wanted && !frozen[i], frozen[i] ? "frozen by --freeze" : "not selected by --trainable");
-    if (tensors[i].uses.empty()) unused += fmt::format("{}'{}'", unused.empty() ? "" : ", ", tensors[i].name);
+    Settle(tensors[i], standing[i], wanted && !frozen[i],
+           frozen[i] ? "frozen by --freeze" : "not selected by --trainable");
+    if (tensors[i].uses.empty())
+      unused += fmt::format("{}'{}'", unused.empty() ? "" : ", ", tensors[i].name);
     if (tensors[i].is_float()) diagnostics.Explain(tensors[i].name, "trainable", tensors[i].reason);
   }
   if (!unused.empty()) diagnostics.Note(fmt::format("initializers that nothing reads: {}", unused));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The source model as it travels in the plan: inference form, without the initializers that amprun appends.
+// The source model as it travels in the plan: inference form, without the initializers that amprun
+// appends.
 #include <set>
 
 #include "compiler/onnx/importer.h"
@@ -70,12 +71,14 @@ Result<SourceInfo> MakeSourceInfo(SourceModel& source, const Importer& importer)
     e.entry.state = state;
     e.entry.length = state == ir::kNone ? form.bytes() : 0;
     if (state == ir::kNone) e.bytes = tensor.data.bytes;
-    if (state != ir::kNone && importer.Rounds(form.dtype)) e.entry.inverse = plan::Export::Inverse::kRound;
+    if (state != ir::kNone && importer.Rounds(form.dtype))
+      e.entry.inverse = plan::Export::Inverse::kRound;
     info.exports.push_back(std::move(e));
     appended.insert(tensor.name);
   }
   StripInitializers(*model.mutable_graph(), appended);
-  for (auto& tensor : *model.mutable_graph()->mutable_initializer()) AMPC_TRY(Embed(source, tensor));
+  for (auto& tensor : *model.mutable_graph()->mutable_initializer())
+    AMPC_TRY(Embed(source, tensor));
   for (auto& node : *model.mutable_graph()->mutable_node()) {
     ToInference(node, gone);
     AMPC_TRY(EmbedAttributes(source, node));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls of model-local functions, and of ops that ONNX defines by a body in other ops: the body is imported in place.
+// Calls of model-local functions, and of ops that ONNX defines by a body in other ops: the body is
+// imported in place.
 #include <algorithm>
 
 #include <onnx/defs/function.h>
@@ -12,16 +13,18 @@ namespace ampc {
 using ir::kNone;
 using ir::ValueId;
 
-Status Importer::CallFunction(Scope& caller, const onnx::NodeProto& node, const onnx::FunctionProto& function,
-                              const Opsets& opsets) {
+Status Importer::CallFunction(Scope& caller, const onnx::NodeProto& node,
+                              const onnx::FunctionProto& function, const Opsets& opsets) {
   if (std::find(calls_.begin(), calls_.end(), &function) != calls_.end()) {
     std::string chain;
     for (const auto* f : calls_) chain += f->name() + " -> ";
-    return BadInput("E0115", "function '{}' calls itself: {}{}", function.name(), chain, function.name());
+    return BadInput("E0115", "function '{}' calls itself: {}{}", function.name(), chain,
+                    function.name());
   }
   if (node.input_size() > function.input_size() || node.output_size() > function.output_size()) {
-    return BadInput("E0115", "function '{}' has {} inputs and {} outputs, the call has {} and {}", function.name(),
-                    function.input_size(), function.output_size(), node.input_size(), node.output_size());
+    return BadInput("E0115", "function '{}' has {} inputs and {} outputs, the call has {} and {}",
+                    function.name(), function.input_size(), function.output_size(),
+                    node.input_size(), node.output_size());
   }
   Scope scope;
   scope.opsets = &opsets;
@@ -33,10 +36,12 @@ Status Importer::CallFunction(Scope& caller, const onnx::NodeProto& node, const 
     if (slot < arguments.sequences.size() && !arguments.sequences[slot].empty()) {
       scope.sequences[function.input(i)] = caller.sequences.at(arguments.sequences[slot]);
     } else {
-      scope.values[function.input(i)] = slot < arguments.inputs.size() ? arguments.inputs[slot] : kNone;
+      scope.values[function.input(i)] =
+          slot < arguments.inputs.size() ? arguments.inputs[slot] : kNone;
     }
   }
-  for (const auto& fallback : function.attribute_proto()) scope.attributes[fallback.name()] = &fallback;
+  for (const auto& fallback : function.attribute_proto())
+    scope.attributes[fallback.name()] = &fallback;
   for (const auto& attribute : node.attribute()) {
     const onnx::AttributeProto* given = &attribute;
     if (!attribute.ref_attr_name().empty()) {
@@ -72,27 +77,32 @@ Status Importer::CallFunction(Scope& caller, const onnx::NodeProto& node, const 
     }
     AMPC_ASSIGN(const ValueId v, Lookup(scope, function.output(i)));
     // What the body made carries the caller's name for it.
-    if (graph_->value(v).name == scope.prefix + function.output(i)) graph_->Rename(v, caller.prefix + node.output(i));
+    if (graph_->value(v).name == scope.prefix + function.output(i))
+      graph_->Rename(v, caller.prefix + node.output(i));
     caller.values[node.output(i)] = v;
   }
   return {};
 }
 
-Status Importer::CallSchemaFunction(Scope& caller, const onnx::NodeProto& node, const onnx::OpSchema& schema,
-                                    const SourceNode& source) {
+Status Importer::CallSchemaFunction(Scope& caller, const onnx::NodeProto& node,
+                                    const onnx::OpSchema& schema, const SourceNode& source) {
   const int opset = caller.opsets->For("");
   // The body is written for its attributes; those of a function around it are resolved first.
   onnx::NodeProto resolved = node;
   resolved.clear_attribute();
-  for (const auto& [name, value] : source.attrs.entries()) AttrToProto(name, value, resolved.add_attribute());
+  for (const auto& [name, value] : source.attrs.entries())
+    AttrToProto(name, value, resolved.add_attribute());
   for (const auto& [name, attribute] : schema.attributes()) {
-    if (!source.attrs.Has(name) && !attribute.default_value.name().empty()) *resolved.add_attribute() = attribute.default_value;
+    if (!source.attrs.Has(name) && !attribute.default_value.name().empty())
+      *resolved.add_attribute() = attribute.default_value;
   }
-  if (!HasUsableBody(schema)) return Unsupported("E0102", "op {} is not supported", OpWithVersion(node, *caller.opsets));
+  if (!HasUsableBody(schema))
+    return Unsupported("E0102", "op {} is not supported", OpWithVersion(node, *caller.opsets));
   onnx::FunctionProto& body = schema_functions_.emplace_back();
   bool built = false;
   try {
-    if (const auto* fixed = schema.HasFunction() ? schema.GetFunction(opset) : nullptr; fixed != nullptr) {
+    if (const auto* fixed = schema.HasFunction() ? schema.GetFunction(opset) : nullptr;
+        fixed != nullptr) {
       body = *fixed;
       built = true;
     } else if (schema.HasContextDependentFunction()) {
@@ -110,7 +120,8 @@ Status Importer::CallSchemaFunction(Scope& caller, const onnx::NodeProto& node, 
   } catch (const std::exception&) {
     built = false;
   }
-  if (!built) return Unsupported("E0102", "op {} is not supported", OpWithVersion(node, *caller.opsets));
+  if (!built)
+    return Unsupported("E0102", "op {} is not supported", OpWithVersion(node, *caller.opsets));
   Opsets opsets = *caller.opsets;
   for (const auto& id : body.opset_import()) opsets.Set(id.domain(), id.version());
   return CallFunction(caller, resolved, body, opsets);

@@ -13,7 +13,8 @@ namespace ampc {
 using ir::kNone;
 using ir::ValueId;
 
-// ---- dims ----------------------------------------------------------------------------------------------------------
+// ---- dims
+// ----------------------------------------------------------------------------------------------------------
 
 DimBinding::DimBinding(const CompileOptions& options, DimSet set) {
   for (const auto& [name, value] : options.dims) {
@@ -35,7 +36,9 @@ Dims DimBinding::Bind(const std::string& input, const onnx::TensorShapeProto& sh
       continue;
     }
     // A dim without a name is known by its place.
-    const std::string name = dim.has_dim_param() && !dim.dim_param().empty() ? dim.dim_param() : fmt::format("{}[{}]", input, i);
+    const std::string name = dim.has_dim_param() && !dim.dim_param().empty()
+                                 ? dim.dim_param()
+                                 : fmt::format("{}[{}]", input, i);
     known_.insert(name);
     if (auto it = values_.find(name); it != values_.end()) {
       dims.push_back(it->second);
@@ -53,7 +56,8 @@ Status DimBinding::Finish() const {
     if (known_.contains(name)) continue;
     std::vector<std::string_view> names(known_.begin(), known_.end());
     std::sort(names.begin(), names.end());
-    if (names.empty()) return BadInput("E0112", "--dim {}: the model's inputs have no symbolic dims", name);
+    if (names.empty())
+      return BadInput("E0112", "--dim {}: the model's inputs have no symbolic dims", name);
     std::string all;
     for (std::string_view n : names) all += fmt::format("{}'{}'", all.empty() ? "" : ", ", n);
     const std::string near = Suggest(name, names);
@@ -64,17 +68,24 @@ Status DimBinding::Finish() const {
   std::string text, flags;
   for (const auto& [name, inputs] : unbound_) {
     text += fmt::format("{}'{}' (of ", text.empty() ? "" : ", ", name);
-    for (size_t i = 0; i < inputs.size(); ++i) text += fmt::format("{}'{}'", i == 0 ? "" : ", ", inputs[i]);
+    for (size_t i = 0; i < inputs.size(); ++i)
+      text += fmt::format("{}'{}'", i == 0 ? "" : ", ", inputs[i]);
     text += ")";
     flags += fmt::format(" --dim {}=N", name);
   }
   return BadInput("E0112", "symbolic dims without a size: {}; give{}", text, flags);
 }
 
-// ---- Importer ------------------------------------------------------------------------------------------------------
+// ---- Importer
+// ------------------------------------------------------------------------------------------------------
 
-Importer::Importer(SourceModel& source, const CompileOptions& options, Diagnostics& diagnostics, EvaluateFn evaluate, DimSet dims)
-    : source_(source), options_(options), diagnostics_(diagnostics), evaluate_(evaluate), dims_(dims),
+Importer::Importer(SourceModel& source, const CompileOptions& options, Diagnostics& diagnostics,
+                   EvaluateFn evaluate, DimSet dims)
+    : source_(source),
+      options_(options),
+      diagnostics_(diagnostics),
+      evaluate_(evaluate),
+      dims_(dims),
       widen_(options.precision == Precision::kFp64) {
   for (size_t i = 0; i < source.tensors().size(); ++i) tensor_index_[source.tensors()[i].name] = i;
 }
@@ -89,21 +100,28 @@ Status Importer::AddFeeds(DimBinding& dims) {
   for (const auto& input : source_.graph().input()) {
     if (tensor_index_.contains(input.name())) {
       if (source_.proto().ir_version() >= 4) {
-        diagnostics_.Note(fmt::format("input '{}' has a default value: it is taken as an initializer, not as a feed", input.name()));
+        diagnostics_.Note(fmt::format(
+            "input '{}' has a default value: it is taken as an initializer, not as a feed",
+            input.name()));
       }
       continue;
     }
-    if (!names.insert(input.name()).second) return BadInput("E0103", "two inputs have the name '{}'", input.name());
-    if (!input.type().has_tensor_type()) return Unsupported("E0102", "input '{}' is no tensor, which is not supported", input.name());
+    if (!names.insert(input.name()).second)
+      return BadInput("E0103", "two inputs have the name '{}'", input.name());
+    if (!input.type().has_tensor_type())
+      return Unsupported("E0102", "input '{}' is no tensor, which is not supported", input.name());
     const auto& tensor = input.type().tensor_type();
     if (!IsKnownDType(tensor.elem_type())) {
-      return Unsupported("E0104", "input '{}' has element type {}, which is not supported", input.name(), OnnxTypeName(tensor.elem_type()));
+      return Unsupported("E0104", "input '{}' has element type {}, which is not supported",
+                         input.name(), OnnxTypeName(tensor.elem_type()));
     }
-    if (!tensor.has_shape()) return Unsupported("E0112", "input '{}' has no shape, not even a rank", input.name());
+    if (!tensor.has_shape())
+      return Unsupported("E0112", "input '{}' has no shape, not even a rank", input.name());
     const Dims bound = dims.Bind(input.name(), tensor.shape());
     const DType dtype = Widened(static_cast<DType>(tensor.elem_type()));
     if (!CheckedNumElements(bound, SizeOf(dtype))) {
-      return BadInput("E0112", "input '{}' of dims {} is larger than 2^63 bytes", input.name(), ToString(bound));
+      return BadInput("E0112", "input '{}' of dims {} is larger than 2^63 bytes", input.name(),
+                      ToString(bound));
     }
     const ir::TypeId type = module_->types.Intern(dtype, bound);
     main_.values[input.name()] = graph_->AddFeed(input.name(), type, plan::Feed::Kind::kInput);
@@ -118,26 +136,34 @@ void Importer::CompareDeclared(const onnx::ValueInfoProto& declared, ValueId val
   const ir::TensorType& type = graph_->type(value);
   const auto dtype = static_cast<DType>(tensor.elem_type());
   const auto& shape = tensor.shape();
-  bool same = Widened(dtype) == type.dtype && (!tensor.has_shape() || shape.dim_size() == type.rank());
+  bool same =
+      Widened(dtype) == type.dtype && (!tensor.has_shape() || shape.dim_size() == type.rank());
   std::string dims;
   for (int i = 0; i < shape.dim_size(); ++i) {
     const auto& dim = shape.dim(i);
     same = same && (!dim.has_dim_value() || dim.dim_value() == type.dims[static_cast<size_t>(i)]);
-    dims += fmt::format("{}{}", i == 0 ? "" : ",", dim.has_dim_value() ? std::to_string(dim.dim_value()) : dim.has_dim_param() ? dim.dim_param() : "?");
+    dims += fmt::format("{}{}", i == 0 ? "" : ",",
+                        dim.has_dim_value()   ? std::to_string(dim.dim_value())
+                        : dim.has_dim_param() ? dim.dim_param()
+                                              : "?");
   }
   if (same) return;
-  diagnostics_.Note(fmt::format("output '{}' is declared as {}[{}], but is {}", declared.name(), Name(dtype), dims, ToString(type)));
+  diagnostics_.Note(fmt::format("output '{}' is declared as {}[{}], but is {}", declared.name(),
+                                Name(dtype), dims, ToString(type)));
 }
 
 Status Importer::SetOutputs() {
   std::unordered_set<std::string> names;
   for (const auto& output : source_.graph().output()) {
-    if (!names.insert(output.name()).second) return BadInput("E0103", "two outputs have the name '{}'", output.name());
+    if (!names.insert(output.name()).second)
+      return BadInput("E0103", "two outputs have the name '{}'", output.name());
     if (main_.sequences.contains(output.name())) {
-      return Unsupported("E0102", "output '{}' is a sequence, which is not supported", output.name());
+      return Unsupported("E0102", "output '{}' is a sequence, which is not supported",
+                         output.name());
     }
     auto value = Lookup(main_, output.name());
-    if (!value.ok()) return BadInput("E0103", "output '{}' is no value of the graph", output.name());
+    if (!value.ok())
+      return BadInput("E0103", "output '{}' is no value of the graph", output.name());
     CompareDeclared(output, *value);
     graph_->SetOutput(output.name(), *value);
   }
@@ -153,19 +179,23 @@ Result<std::unique_ptr<ir::Module>> Importer::Run() {
   std::vector<std::string> outputs;
   for (const auto& output : source_.graph().output()) outputs.push_back(output.name());
   int skipped = 0;
-  AMPC_ASSIGN(const std::vector<int> order, OrderNodes(source_.graph().node(), outputs, source_.opsets(), &skipped));
-  if (skipped > 0) diagnostics_.Note(fmt::format("{} nodes that no output needs are left out", skipped));
+  AMPC_ASSIGN(const std::vector<int> order,
+              OrderNodes(source_.graph().node(), outputs, source_.opsets(), &skipped));
+  if (skipped > 0)
+    diagnostics_.Note(fmt::format("{} nodes that no output needs are left out", skipped));
   AMPC_TRY(CheckSupport(source_, order));
 
   DimBinding dims(options_, dims_);
   AMPC_TRY(AddFeeds(dims));
   for (const SourceTensor& tensor : source_.tensors()) {
-    if (main_.values.contains(tensor.name)) return BadInput("E0103", "'{}' is both an input and an initializer", tensor.name);
+    if (main_.values.contains(tensor.name))
+      return BadInput("E0103", "'{}' is both an input and an initializer", tensor.name);
     if (!tensor.is_state || tensor.uses.empty()) continue;
     const DType stored = tensor.data.form.dtype;
     ir::StateVar state;
     state.name = tensor.name;
-    state.type = module_->types.Intern(Widened(IsLow(stored) ? DType::kFloat32 : stored), tensor.data.form.dims);
+    state.type = module_->types.Intern(Widened(IsLow(stored) ? DType::kFloat32 : stored),
+                                       tensor.data.form.dims);
     state.role = tensor.role;
     state.initial.kind = plan::Initial::Kind::kBytes;
     state.initial.bytes = tensor.data.bytes;
@@ -177,7 +207,8 @@ Result<std::unique_ptr<ir::Module>> Importer::Run() {
   for (const auto& node : source_.graph().node()) {
     for (const std::string& out : node.output()) {
       if (!out.empty() && (main_.values.contains(out) || tensor_index_.contains(out))) {
-        return BadInput("E0103", "{} makes '{}', which is an {} of the graph", DescribeNode(node, source_.opsets()), out,
+        return BadInput("E0103", "{} makes '{}', which is an {} of the graph",
+                        DescribeNode(node, source_.opsets()), out,
                         tensor_index_.contains(out) ? "initializer" : "input");
       }
     }
@@ -188,12 +219,13 @@ Result<std::unique_ptr<ir::Module>> Importer::Run() {
   return std::move(module_);
 }
 
-// ---- entry points --------------------------------------------------------------------------------------------------
+// ---- entry points
+// --------------------------------------------------------------------------------------------------
 
 namespace {
 
-Result<ImportedModel> Import(SourceModel& source, const CompileOptions& options, Diagnostics& diagnostics, EvaluateFn evaluate,
-                             DimSet dims) {
+Result<ImportedModel> Import(SourceModel& source, const CompileOptions& options,
+                             Diagnostics& diagnostics, EvaluateFn evaluate, DimSet dims) {
   AMPC_TRY(PrepareSource(source, options, diagnostics));
   Importer importer(source, options, diagnostics, evaluate, dims);
   AMPC_ASSIGN(std::unique_ptr<ir::Module> module, importer.Run());
@@ -203,16 +235,17 @@ Result<ImportedModel> Import(SourceModel& source, const CompileOptions& options,
 
 }  // namespace
 
-Result<ImportedModel> ImportModel(const std::string& path, const CompileOptions& options, Diagnostics& diagnostics,
-                                  EvaluateFn evaluate, DimSet dims) {
+Result<ImportedModel> ImportModel(const std::string& path, const CompileOptions& options,
+                                  Diagnostics& diagnostics, EvaluateFn evaluate, DimSet dims) {
   AMPC_ASSIGN(SourceModel source, LoadModel(path));
   auto imported = Import(source, options, diagnostics, evaluate, dims);
   if (!imported.ok()) return std::move(imported).TakeStatus().Of(path);
   return imported;
 }
 
-Result<ImportedModel> ImportText(const std::string& text, const std::string& folder, const CompileOptions& options,
-                                 Diagnostics& diagnostics, EvaluateFn evaluate, DimSet dims) {
+Result<ImportedModel> ImportText(const std::string& text, const std::string& folder,
+                                 const CompileOptions& options, Diagnostics& diagnostics,
+                                 EvaluateFn evaluate, DimSet dims) {
   AMPC_ASSIGN(SourceModel source, LoadModelText(text, folder));
   return Import(source, options, diagnostics, evaluate, dims);
 }

@@ -2,9 +2,9 @@
 #pragma once
 // Import: an ONNX model becomes the canonical forward graph.
 //
-// One sweep over the nodes that the outputs need, in an order that depends on the graph's structure alone: parse, check,
-// canonical opset form, functions inlined, symbolic dims bound, types inferred, constants folded. Everything that is not
-// supported is listed in one error.
+// One sweep over the nodes that the outputs need, in an order that depends on the graph's structure
+// alone: parse, check, canonical opset form, functions inlined, symbolic dims bound, types
+// inferred, constants folded. Everything that is not supported is listed in one error.
 
 #include <memory>
 #include <string>
@@ -21,7 +21,8 @@ namespace ampc {
 /// Computes a node whose inputs are constants: compiler/lower/evaluate.h. With null nothing folds.
 using EvaluateFn = Result<std::vector<HostTensor>> (*)(const ir::Graph&, ir::NodeId);
 
-/// Which bindings of symbolic dims hold: --dim NAME=N, or those with --dim eval:NAME=N in front of them.
+/// Which bindings of symbolic dims hold: --dim NAME=N, or those with --dim eval:NAME=N in front of
+/// them.
 enum class DimSet : uint8_t { kTrain, kEval };
 
 /// One initializer of the source model, to be appended when the trained model is exported.
@@ -32,8 +33,9 @@ struct SourceExport {
 
 /// What the plan keeps of the source model.
 struct SourceInfo {
-  std::string model;  ///< serialised ModelProto in inference form, without the initializers of `exports`
-  std::string name;   ///< file name
+  std::string
+      model;  ///< serialised ModelProto in inference form, without the initializers of `exports`
+  std::string name;  ///< file name
   std::vector<SourceExport> exports;
 };
 
@@ -43,10 +45,12 @@ struct ImportedModel {
 };
 
 /// Reads `path` (`.onnx`, or `.onnxtext` in ONNX's text syntax). Errors carry the file's name.
-Result<ImportedModel> ImportModel(const std::string& path, const CompileOptions& options, Diagnostics& diagnostics,
-                                  EvaluateFn evaluate, DimSet dims = DimSet::kTrain);
+Result<ImportedModel> ImportModel(const std::string& path, const CompileOptions& options,
+                                  Diagnostics& diagnostics, EvaluateFn evaluate,
+                                  DimSet dims = DimSet::kTrain);
 /// The same from ONNX text; external data is looked up in `folder`.
-Result<ImportedModel> ImportText(const std::string& text, const std::string& folder, const CompileOptions& options,
-                                 Diagnostics& diagnostics, EvaluateFn evaluate, DimSet dims = DimSet::kTrain);
+Result<ImportedModel> ImportText(const std::string& text, const std::string& folder,
+                                 const CompileOptions& options, Diagnostics& diagnostics,
+                                 EvaluateFn evaluate, DimSet dims = DimSet::kTrain);
 
 }  // namespace ampc

@@ -18,10 +18,10 @@ namespace ampc {
 
 using Nodes = google::protobuf::RepeatedPtrField<onnx::NodeProto>;
 
-/// Indices of the nodes that `outputs` need: inputs before their readers, the same for every order of the list.
-/// Errors: E0103 (a name made twice, a cycle). `skipped` counts the rest.
-Result<std::vector<int>> OrderNodes(const Nodes& nodes, const std::vector<std::string>& outputs, const Opsets& opsets,
-                                    int* skipped);
+/// Indices of the nodes that `outputs` need: inputs before their readers, the same for every order
+/// of the list. Errors: E0103 (a name made twice, a cycle). `skipped` counts the rest.
+Result<std::vector<int>> OrderNodes(const Nodes& nodes, const std::vector<std::string>& outputs,
+                                    const Opsets& opsets, int* skipped);
 
 /// Lists every op that cannot be imported, functions included. Ok when there is none.
 Status CheckSupport(const SourceModel& source, const std::vector<int>& order);
@@ -47,7 +47,8 @@ class DimBinding {
 
 class Importer {
  public:
-  Importer(SourceModel& source, const CompileOptions& options, Diagnostics& diagnostics, EvaluateFn evaluate, DimSet dims);
+  Importer(SourceModel& source, const CompileOptions& options, Diagnostics& diagnostics,
+           EvaluateFn evaluate, DimSet dims);
   Result<std::unique_ptr<ir::Module>> Run();
   /// StateId of an initializer, or kNone; after Run().
   ir::StateId StateOf(const std::string& initializer) const;
@@ -58,7 +59,7 @@ class Importer {
   // Names in one graph or function body.
   struct Scope {
     const Opsets* opsets = nullptr;
-    std::string prefix;  // of labels and value names: "" or "call/"
+    std::string prefix;                         // of labels and value names: "" or "call/"
     std::map<std::string, ir::ValueId> values;  // kNone: an optional input that the caller left out
     std::map<std::string, std::vector<ir::ValueId>> sequences;
     std::unordered_map<std::string, const onnx::AttributeProto*> attributes;  // of the call
@@ -72,20 +73,25 @@ class Importer {
   // sweep.cc
   Status ImportNodes(Scope& scope, const Nodes& nodes, const std::vector<int>& order);
   Status ImportNode(Scope& scope, const onnx::NodeProto& node);
-  Result<SourceNode> ReadNode(const Scope& scope, const onnx::NodeProto& node, const onnx::OpSchema& schema);
+  Result<SourceNode> ReadNode(const Scope& scope, const onnx::NodeProto& node,
+                              const onnx::OpSchema& schema);
   Status ReadInputs(Scope& scope, const onnx::NodeProto& node, SourceNode& out);
   Result<Attr> ReadAttribute(const onnx::AttributeProto& attribute);
-  Status BuildNode(Scope& scope, const onnx::NodeProto& node, SourceNode& source, const OpDef& op, ir::LocId loc);
+  Status BuildNode(Scope& scope, const onnx::NodeProto& node, SourceNode& source, const OpDef& op,
+                   ir::LocId loc);
   Status KeepFp32Slots(SourceNode& source, const OpDef& op, ir::Builder& b);
   using Replacements = std::unordered_map<ir::ValueId, ir::ValueId>;
-  // Replaces a node whose inputs are constants by Constant nodes of the same names; old output -> new one.
+  // Replaces a node whose inputs are constants by Constant nodes of the same names; old output ->
+  // new one.
   Status Fold(ir::NodeId n, Replacements& replaced);
   // Folds what a rule has added behind `last`.
   Status FoldAfter(ir::NodeId last, SourceNode& source);
   Status Bind(Scope& scope, const onnx::NodeProto& node, std::span<const ir::ValueId> results);
   // functions.cc
-  Status CallFunction(Scope& caller, const onnx::NodeProto& node, const onnx::FunctionProto& function, const Opsets& opsets);
-  Status CallSchemaFunction(Scope& caller, const onnx::NodeProto& node, const onnx::OpSchema& schema, const SourceNode& source);
+  Status CallFunction(Scope& caller, const onnx::NodeProto& node,
+                      const onnx::FunctionProto& function, const Opsets& opsets);
+  Status CallSchemaFunction(Scope& caller, const onnx::NodeProto& node,
+                            const onnx::OpSchema& schema, const SourceNode& source);
   // The value behind a name: what a node made, or an initializer on its first use.
   Result<ir::ValueId> Lookup(Scope& scope, const std::string& name);
   Result<ir::ValueId> Materialize(const SourceTensor& tensor);
@@ -100,11 +106,12 @@ class Importer {
   std::unique_ptr<ir::Module> module_;
   ir::Graph* graph_ = nullptr;
   Scope main_;
-  std::unordered_map<std::string, size_t> tensor_index_;        // initializers
-  std::unordered_map<std::string, ir::StateId> states_;         // by initializer
-  std::unordered_map<ir::ValueId, ir::ValueId> state_behind_;   // a low-precision parameter's cast -> its fp32 state
-  std::vector<const onnx::FunctionProto*> calls_;               // active, for cycles
-  std::deque<onnx::FunctionProto> schema_functions_;            // bodies that ONNX's schemas define
+  std::unordered_map<std::string, size_t> tensor_index_;  // initializers
+  std::unordered_map<std::string, ir::StateId> states_;   // by initializer
+  std::unordered_map<ir::ValueId, ir::ValueId>
+      state_behind_;  // a low-precision parameter's cast -> its fp32 state
+  std::vector<const onnx::FunctionProto*> calls_;     // active, for cycles
+  std::deque<onnx::FunctionProto> schema_functions_;  // bodies that ONNX's schemas define
 };
 
 /// Inference form of the source and what is exported with it.

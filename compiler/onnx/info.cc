@@ -16,14 +16,16 @@ namespace {
 std::string DimName(const std::string& input, const onnx::TensorShapeProto& shape, int i) {
   const auto& dim = shape.dim(i);
   if (dim.has_dim_value() && dim.dim_value() >= 0) return "";
-  return dim.has_dim_param() && !dim.dim_param().empty() ? dim.dim_param() : fmt::format("{}[{}]", input, i);
+  return dim.has_dim_param() && !dim.dim_param().empty() ? dim.dim_param()
+                                                         : fmt::format("{}[{}]", input, i);
 }
 
 PortInfo Port(const onnx::ValueInfoProto& value) {
   if (!value.type().has_tensor_type()) return {value.name(), "(no tensor)"};
   const auto& tensor = value.type().tensor_type();
-  std::string type = IsKnownDType(tensor.elem_type()) ? std::string(Name(static_cast<DType>(tensor.elem_type())))
-                                                      : OnnxTypeName(tensor.elem_type());
+  std::string type = IsKnownDType(tensor.elem_type())
+                         ? std::string(Name(static_cast<DType>(tensor.elem_type())))
+                         : OnnxTypeName(tensor.elem_type());
   if (!tensor.has_shape()) return {value.name(), type + "[?]"};
   std::vector<std::string> dims;
   for (int i = 0; i < tensor.shape().dim_size(); ++i) {
@@ -33,7 +35,8 @@ PortInfo Port(const onnx::ValueInfoProto& value) {
   return {value.name(), fmt::format("{}[{}]", type, fmt::join(dims, ","))};
 }
 
-void CollectDims(const onnx::ValueInfoProto& input, std::map<std::string, std::vector<std::string>>& dims) {
+void CollectDims(const onnx::ValueInfoProto& input,
+                 std::map<std::string, std::vector<std::string>>& dims) {
   const auto& shape = input.type().tensor_type().shape();
   for (int i = 0; i < shape.dim_size(); ++i) {
     const std::string name = DimName(input.name(), shape, i);
@@ -45,18 +48,23 @@ void CollectDims(const onnx::ValueInfoProto& input, std::map<std::string, std::v
 
 }  // namespace
 
-Result<ModelInfo> ReadModelInfo(const std::string& path, const CompileOptions& options, Diagnostics& diagnostics) {
+Result<ModelInfo> ReadModelInfo(const std::string& path, const CompileOptions& options,
+                                Diagnostics& diagnostics) {
   AMPC_ASSIGN(SourceModel source, LoadModel(path));
-  if (Status status = PrepareSource(source, options, diagnostics); !status.ok()) return std::move(status).Of(path);
+  if (Status status = PrepareSource(source, options, diagnostics); !status.ok())
+    return std::move(status).Of(path);
   ModelInfo info;
   const onnx::ModelProto& model = source.proto();
-  info.producer = model.producer_name() + (model.producer_version().empty() ? "" : " " + model.producer_version());
+  info.producer = model.producer_name() +
+                  (model.producer_version().empty() ? "" : " " + model.producer_version());
   info.ir_version = model.ir_version();
-  for (const auto& id : model.opset_import()) info.opsets.emplace_back(std::string(DomainOf(id.domain())), id.version());
+  for (const auto& id : model.opset_import())
+    info.opsets.emplace_back(std::string(DomainOf(id.domain())), id.version());
   std::unordered_set<std::string_view> initializers;
   for (const SourceTensor& t : source.tensors()) {
     initializers.insert(t.name);
-    info.initializers.push_back({t.name, t.data.form.dtype, t.data.form.dims, t.role, t.trainable, t.reason, t.uses.size()});
+    info.initializers.push_back({t.name, t.data.form.dtype, t.data.form.dims, t.role, t.trainable,
+                                 t.reason, t.uses.size()});
   }
   std::map<std::string, std::vector<std::string>> dims;
   for (const auto& input : source.graph().input()) {
@@ -79,11 +87,15 @@ std::string FormatModelInfo(const ModelInfo& info) {
     opsets.push_back(fmt::format("{}{}{}", domain, domain.empty() ? "" : " ", version));
   }
   for (const auto& [op, count] : info.ops) ops.push_back(fmt::format("{} x {}", count, op));
-  text += fmt::format("producer  {}\nir        {}\nopset     {}\nops       {}\n", info.producer.empty() ? "-" : info.producer,
-                      info.ir_version, fmt::join(opsets, ", "), fmt::join(ops, ", "));
-  for (const PortInfo& port : info.inputs) text += fmt::format("input     {}  {}\n", port.name, port.type);
-  for (const PortInfo& port : info.outputs) text += fmt::format("output    {}  {}\n", port.name, port.type);
-  for (const auto& [name, inputs] : info.dims) text += fmt::format("dim       {}  of {}\n", name, fmt::join(inputs, ", "));
+  text += fmt::format("producer  {}\nir        {}\nopset     {}\nops       {}\n",
+                      info.producer.empty() ? "-" : info.producer, info.ir_version,
+                      fmt::join(opsets, ", "), fmt::join(ops, ", "));
+  for (const PortInfo& port : info.inputs)
+    text += fmt::format("input     {}  {}\n", port.name, port.type);
+  for (const PortInfo& port : info.outputs)
+    text += fmt::format("output    {}  {}\n", port.name, port.type);
+  for (const auto& [name, inputs] : info.dims)
+    text += fmt::format("dim       {}  of {}\n", name, fmt::join(inputs, ", "));
   if (info.initializers.empty()) return text;
 
   size_t name_width = 11, type_width = 4;
@@ -98,12 +110,15 @@ std::string FormatModelInfo(const ModelInfo& info) {
       elements += NumElements(t.dims);
     }
   }
-  text += fmt::format("\n{:<{}}  {:<{}}  {:<9}  {}\n", "initializer", name_width, "type", type_width, "role", "why");
+  text += fmt::format("\n{:<{}}  {:<{}}  {:<9}  {}\n", "initializer", name_width, "type",
+                      type_width, "role", "why");
   for (size_t i = 0; i < info.initializers.size(); ++i) {
     const InitializerInfo& t = info.initializers[i];
-    text += fmt::format("{:<{}}  {:<{}}  {:<9}  {}\n", t.name, name_width, types[i], type_width, plan::Name(t.role), t.reason);
+    text += fmt::format("{:<{}}  {:<{}}  {:<9}  {}\n", t.name, name_width, types[i], type_width,
+                        plan::Name(t.role), t.reason);
   }
-  return text + fmt::format("{} initializers, {} train with {} elements\n", info.initializers.size(), trained, elements);
+  return text + fmt::format("{} initializers, {} train with {} elements\n",
+                            info.initializers.size(), trained, elements);
 }
 
 }  // namespace ampc

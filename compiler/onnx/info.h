@@ -30,14 +30,17 @@ struct ModelInfo {
   std::string producer;  ///< "pytorch 2.15.0"
   int64_t ir_version = 0;
   std::vector<std::pair<std::string, int64_t>> opsets;  ///< domain ("" = ONNX), version
-  std::vector<PortInfo> inputs, outputs;                ///< inputs without initializers that are listed as such
-  std::vector<std::pair<std::string, std::vector<std::string>>> dims;  ///< symbolic dim, inputs that have it
+  std::vector<PortInfo> inputs, outputs;  ///< inputs without initializers that are listed as such
+  std::vector<std::pair<std::string, std::vector<std::string>>>
+      dims;  ///< symbolic dim, inputs that have it
   std::vector<InitializerInfo> initializers;
-  std::vector<std::pair<std::string, int64_t>> ops;     ///< "Conv-11", number of nodes; by name
+  std::vector<std::pair<std::string, int64_t>> ops;  ///< "Conv-11", number of nodes; by name
 };
 
-/// Reads the model and classifies its initializers under --trainable, --freeze and --untie of `options`.
-Result<ModelInfo> ReadModelInfo(const std::string& path, const CompileOptions& options, Diagnostics& diagnostics);
+/// Reads the model and classifies its initializers under --trainable, --freeze and --untie of
+/// `options`.
+Result<ModelInfo> ReadModelInfo(const std::string& path, const CompileOptions& options,
+                                Diagnostics& diagnostics);
 
 /// The tables, ready to print.
 std::string FormatModelInfo(const ModelInfo& info);

@@ -13,7 +13,8 @@ namespace {
 // Depth-first from the outputs, on an explicit stack: graphs are deep.
 class Orderer {
  public:
-  Orderer(const Nodes& nodes, const Opsets& opsets) : nodes_(nodes), opsets_(opsets), mark_(static_cast<size_t>(nodes.size()), 0) {}
+  Orderer(const Nodes& nodes, const Opsets& opsets)
+      : nodes_(nodes), opsets_(opsets), mark_(static_cast<size_t>(nodes.size()), 0) {}
 
   Status Index() {
     for (int n = 0; n < nodes_.size(); ++n) {
@@ -22,7 +23,8 @@ class Orderer {
         auto [it, fresh] = producer_.emplace(out, n);
         if (!fresh) {
           return BadInput("E0103", "value '{}' is made twice: by {} and by {}", out,
-                          DescribeNode(nodes_[it->second], opsets_), DescribeNode(nodes_[n], opsets_));
+                          DescribeNode(nodes_[it->second], opsets_),
+                          DescribeNode(nodes_[n], opsets_));
         }
       }
     }
@@ -70,7 +72,8 @@ class Orderer {
     stack_.push_back({n, 0});
   }
   Status Cycle(const std::string& name) const {
-    return BadInput("E0103", "the graph has a cycle: {} reads '{}', which depends on its own outputs",
+    return BadInput("E0103",
+                    "the graph has a cycle: {} reads '{}', which depends on its own outputs",
                     DescribeNode(nodes_[stack_.back().node], opsets_), name);
   }
 
@@ -82,12 +85,24 @@ class Orderer {
   std::vector<int> order_;
 };
 
-// Ops whose precision, gradient or random numbers are decided for the op as a whole: their bodies in ONNX's schemas are no
-// substitute for a row.
+// Ops whose precision, gradient or random numbers are decided for the op as a whole: their bodies
+// in ONNX's schemas are no substitute for a row.
 constexpr std::string_view kWholeOps[] = {
-    "Attention", "Bernoulli", "CausalConvWithState", "DynamicQuantizeLinear", "GroupNormalization", "LayerNormalization",
-    "LinearAttention", "LogSoftmax", "MeanVarianceNormalization", "NegativeLogLikelihoodLoss", "RMSNormalization",
-    "ReduceLogSumExp", "SequenceMap", "Softmax", "SoftmaxCrossEntropyLoss",
+    "Attention",
+    "Bernoulli",
+    "CausalConvWithState",
+    "DynamicQuantizeLinear",
+    "GroupNormalization",
+    "LayerNormalization",
+    "LinearAttention",
+    "LogSoftmax",
+    "MeanVarianceNormalization",
+    "NegativeLogLikelihoodLoss",
+    "RMSNormalization",
+    "ReduceLogSumExp",
+    "SequenceMap",
+    "Softmax",
+    "SoftmaxCrossEntropyLoss",
 };
 
 // Collects what is not supported, by op.
@@ -95,7 +110,8 @@ class SupportCheck {
  public:
   explicit SupportCheck(const SourceModel& source) : source_(source) {}
 
-  void Check(const Nodes& nodes, const std::vector<int>& order, const Opsets& opsets, const std::string& prefix) {
+  void Check(const Nodes& nodes, const std::vector<int>& order, const Opsets& opsets,
+             const std::string& prefix) {
     for (int n : order) CheckNode(nodes[n], opsets, prefix);
   }
 
@@ -109,11 +125,12 @@ class SupportCheck {
       for (size_t i = 0; i < std::min(kShown, finding.labels.size()); ++i) {
         text += fmt::format("{}node '{}'", i == 0 ? "" : ", ", finding.labels[i]);
       }
-      if (finding.labels.size() > kShown) text += fmt::format(" and {} more", finding.labels.size() - kShown);
+      if (finding.labels.size() > kShown)
+        text += fmt::format(" and {} more", finding.labels.size() - kShown);
     }
     if (found_.empty()) return {};
-    return Unsupported("E0102", "{} op{} in {} node{} not supported:{}", found_.size(), found_.size() == 1 ? "" : "s", nodes,
-                       nodes == 1 ? " is" : "s are", text);
+    return Unsupported("E0102", "{} op{} in {} node{} not supported:{}", found_.size(),
+                       found_.size() == 1 ? "" : "s", nodes, nodes == 1 ? " is" : "s are", text);
   }
 
  private:
@@ -142,7 +159,8 @@ class SupportCheck {
       why = fmt::format(" (opset {} has no such op)", opset);
     } else if (schema->Deprecated()) {
       why = fmt::format(" (deprecated in opset {})", opset);
-    } else if (FindOp("", node.op_type()) == nullptr && !RuleReplaces(node.op_type()) && !HasUsableBody(*schema)) {
+    } else if (FindOp("", node.op_type()) == nullptr && !RuleReplaces(node.op_type()) &&
+               !HasUsableBody(*schema)) {
       why = fmt::format(" (opset {})", opset);
     } else {
       return;
@@ -160,12 +178,13 @@ class SupportCheck {
 }  // namespace
 
 bool HasUsableBody(const onnx::OpSchema& schema) {
-  if (std::find(std::begin(kWholeOps), std::end(kWholeOps), schema.Name()) != std::end(kWholeOps)) return false;
+  if (std::find(std::begin(kWholeOps), std::end(kWholeOps), schema.Name()) != std::end(kWholeOps))
+    return false;
   return schema.HasFunction() || schema.HasContextDependentFunction();
 }
 
-Result<std::vector<int>> OrderNodes(const Nodes& nodes, const std::vector<std::string>& outputs, const Opsets& opsets,
-                                    int* skipped) {
+Result<std::vector<int>> OrderNodes(const Nodes& nodes, const std::vector<std::string>& outputs,
+                                    const Opsets& opsets, int* skipped) {
   Orderer orderer(nodes, opsets);
   AMPC_TRY(orderer.Index());
   for (const std::string& out : outputs) AMPC_TRY(orderer.Visit(out));

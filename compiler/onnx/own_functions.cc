@@ -15,7 +15,8 @@ namespace {
 
 constexpr int kIrVersion = 10;
 
-// "i0, i1, …" for the operands that are there; a call passes all slots, so left-out ones keep their place.
+// "i0, i1, …" for the operands that are there; a call passes all slots, so left-out ones keep their
+// place.
 std::string Names(char letter, size_t n) {
   std::string text;
   for (size_t i = 0; i < n; ++i) text += fmt::format("{}{}{}", i == 0 ? "" : ", ", letter, i);
@@ -33,16 +34,19 @@ void SetType(const ir::TensorType& type, onnx::ValueInfoProto* info) {
 
 Result<std::string> OwnFunctions::NameOf(const ir::Graph& graph, ir::NodeId id) {
   const ir::Node& node = graph.node(id);
-  AMPC_ASSIGN(const std::vector<ir::TypeId> outputs, InferNode(graph, id));  // also of outputs that nobody wants
+  AMPC_ASSIGN(const std::vector<ir::TypeId> outputs,
+              InferNode(graph, id));  // also of outputs that nobody wants
   BodyContext context{*node.op, node.attrs, {}, {}};
   std::string signature(node.op->name);
   const auto add = [&](std::vector<const ir::TensorType*>& list, const ir::TensorType* type) {
     list.push_back(type);
     signature += (type == nullptr ? std::string("-") : ir::ToString(*type)) + ' ';
   };
-  for (const ir::ValueId v : node.inputs) add(context.inputs, v == ir::kNone ? nullptr : &graph.type(v));
+  for (const ir::ValueId v : node.inputs)
+    add(context.inputs, v == ir::kNone ? nullptr : &graph.type(v));
   for (const ir::TypeId t : outputs) add(context.outputs, &graph.module().types.Get(t));
-  if (node.op->body == nullptr) return InternalError("E7006", "op '{}' has no body", node.op->name).At(graph.Describe(id));
+  if (node.op->body == nullptr)
+    return InternalError("E7006", "op '{}' has no body", node.op->name).At(graph.Describe(id));
   auto body = node.op->body(context);
   if (!body.ok()) return std::move(body).TakeStatus().At(graph.Describe(id));
   signature += *body;
@@ -50,8 +54,9 @@ Result<std::string> OwnFunctions::NameOf(const ir::Graph& graph, ir::NodeId id) 
   if (it != by_signature_.end()) return it->second.name;
   Entry entry;
   entry.name = fmt::format("{}_{}", node.op->name, counters_[std::string(node.op->name)]++);
-  entry.text = fmt::format("<domain: \"{}\", opset_import: [\"\" : {}]> {} ({}) => ({}) {{\n{}}}", kOwnDomain, kCanonicalOpset, entry.name,
-                           Names('i', node.inputs.size()), Names('o', node.outputs.size()), *body);
+  entry.text = fmt::format("<domain: \"{}\", opset_import: [\"\" : {}]> {} ({}) => ({}) {{\n{}}}",
+                           kOwnDomain, kCanonicalOpset, entry.name, Names('i', node.inputs.size()),
+                           Names('o', node.outputs.size()), *body);
   return by_signature_.emplace(std::move(signature), std::move(entry)).first->second.name;
 }
 
@@ -59,7 +64,9 @@ Status OwnFunctions::AddTo(onnx::ModelProto* model) const {
   if (by_signature_.empty()) return {};
   for (const auto& [signature, entry] : by_signature_) {
     const auto status = onnx::OnnxParser::Parse(*model->add_functions(), entry.text);
-    if (!status.IsOK()) return InternalError("E7007", "the body of '{}' does not parse: {}", entry.name, status.ErrorMessage());
+    if (!status.IsOK())
+      return InternalError("E7007", "the body of '{}' does not parse: {}", entry.name,
+                           status.ErrorMessage());
   }
   auto* import = model->add_opset_import();
   import->set_domain(std::string(kOwnDomain));
@@ -67,9 +74,12 @@ Status OwnFunctions::AddTo(onnx::ModelProto* model) const {
   return {};
 }
 
-Status NodeToProto(const ir::Graph& graph, ir::NodeId id, OwnFunctions& functions, onnx::NodeProto* proto) {
+Status NodeToProto(const ir::Graph& graph, ir::NodeId id, OwnFunctions& functions,
+                   onnx::NodeProto* proto) {
   const ir::Node& node = graph.node(id);
-  const auto name_of = [&](ir::ValueId v) { return v == ir::kNone ? std::string() : graph.value(v).name; };
+  const auto name_of = [&](ir::ValueId v) {
+    return v == ir::kNone ? std::string() : graph.value(v).name;
+  };
   for (const ir::ValueId v : node.inputs) proto->add_input(name_of(v));
   for (const ir::ValueId v : node.outputs) proto->add_output(name_of(v));
   proto->set_name(graph.Label(id));
@@ -80,7 +90,8 @@ Status NodeToProto(const ir::Graph& graph, ir::NodeId id, OwnFunctions& function
     return {};
   }
   proto->set_op_type(std::string(node.op->name));
-  for (const auto& [name, value] : node.attrs.entries()) AttrToProto(name, value, proto->add_attribute());
+  for (const auto& [name, value] : node.attrs.entries())
+    AttrToProto(name, value, proto->add_attribute());
   return {};
 }
 

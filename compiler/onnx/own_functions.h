@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Own ops as standard ONNX: a node of domain ai.ampc becomes the call of a model-local function whose body the op's row
-// writes (OpDef::body). ONNX functions have fixed arity and no types of their own, so there is one function per signature:
-// op, operand types, attributes. The conformance tests and the exported step are made with this.
+// Own ops as standard ONNX: a node of domain ai.ampc becomes the call of a model-local function
+// whose body the op's row writes (OpDef::body). ONNX functions have fixed arity and no types of
+// their own, so there is one function per signature: op, operand types, attributes. The conformance
+// tests and the exported step are made with this.
 
 #include <map>
 #include <string>
@@ -33,11 +34,13 @@ class OwnFunctions {
   std::map<std::string, int> counters_;
 };
 
-/// One node with its values' names. A node of an own op becomes a call of its function, without attributes.
-Status NodeToProto(const ir::Graph& graph, ir::NodeId node, OwnFunctions& functions, onnx::NodeProto* proto);
+/// One node with its values' names. A node of an own op becomes a call of its function, without
+/// attributes.
+Status NodeToProto(const ir::Graph& graph, ir::NodeId node, OwnFunctions& functions,
+                   onnx::NodeProto* proto);
 
-/// A model of just this node: constant inputs are initializers, the others graph inputs; every output is a graph output
-/// with its type.
+/// A model of just this node: constant inputs are initializers, the others graph inputs; every
+/// output is a graph output with its type.
 Status MakeNodeModel(const ir::Graph& graph, ir::NodeId node, onnx::ModelProto* model);
 
 }  // namespace ampc

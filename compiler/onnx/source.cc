@@ -31,19 +31,23 @@ int NewestOpset() {
 Status CheckOpset(const onnx::OperatorSetIdProto& id, int newest) {
   if (!DomainOf(id.domain()).empty()) return {};  // each node of another domain is judged by itself
   if (id.version() > newest) {
-    return Unsupported("E0114", "the model uses opset {}, newer than {}, the newest that is known; export it with opset {}",
-                       id.version(), newest, newest);
+    return Unsupported(
+        "E0114",
+        "the model uses opset {}, newer than {}, the newest that is known; export it with opset {}",
+        id.version(), newest, newest);
   }
   if (id.version() < kOldestOpset) {
-    return Unsupported("E0114", "the model uses opset {}, older than {}; convert it with onnx.version_converter",
-                       id.version(), kOldestOpset);
+    return Unsupported(
+        "E0114", "the model uses opset {}, older than {}; convert it with onnx.version_converter",
+        id.version(), kOldestOpset);
   }
   return {};
 }
 
 Status CheckModel(const onnx::ModelProto& proto) {
   if (!proto.has_graph() || proto.ir_version() <= 0) {
-    return BadInput("E0101", "not an ONNX model: it has no {}", proto.has_graph() ? "ir_version" : "graph");
+    return BadInput("E0101", "not an ONNX model: it has no {}",
+                    proto.has_graph() ? "ir_version" : "graph");
   }
   const int newest = NewestOpset();
   for (const auto& id : proto.opset_import()) AMPC_TRY(CheckOpset(id, newest));
@@ -61,7 +65,8 @@ Status CheckModel(const onnx::ModelProto& proto) {
   return {};
 }
 
-Result<SourceModel> Finish(std::unique_ptr<onnx::ModelProto> proto, ModelFiles files, std::string name) {
+Result<SourceModel> Finish(std::unique_ptr<onnx::ModelProto> proto, ModelFiles files,
+                           std::string name) {
   AMPC_TRY(CheckModel(*proto));
   SourceModel source(std::move(proto), std::move(files), std::move(name));
   std::unordered_set<std::string_view> seen;
@@ -110,7 +115,8 @@ Result<SourceModel> LoadBinary(const std::string& path) {
 
 }  // namespace
 
-SourceModel::SourceModel(std::unique_ptr<onnx::ModelProto> proto, ModelFiles files, std::string name)
+SourceModel::SourceModel(std::unique_ptr<onnx::ModelProto> proto, ModelFiles files,
+                         std::string name)
     : proto_(std::move(proto)), files_(std::move(files)), name_(std::move(name)) {
   for (const auto& id : proto_->opset_import()) opsets_.Set(id.domain(), id.version());
   for (const auto& f : proto_->functions()) {
@@ -143,7 +149,8 @@ Result<SourceModel> LoadModelText(const std::string& text, const std::string& fo
 }
 
 Status PrepareSource(SourceModel& source, const CompileOptions& options, Diagnostics& diagnostics) {
-  if (source.proto().training_info_size() > 0) diagnostics.Note("the model's training_info is not used");
+  if (source.proto().training_info_size() > 0)
+    diagnostics.Note("the model's training_info is not used");
   AMPC_TRY(SettleConstants(source, options));
   CountUses(source);
   AMPC_TRY(Untie(source, options, diagnostics));

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The source model while it is imported: the parsed ModelProto without large weight bytes, and what is
-// known of every initializer. Internal to compiler/onnx.
+// The source model while it is imported: the parsed ModelProto without large weight bytes, and what
+// is known of every initializer. Internal to compiler/onnx.
 //
 //   LoadModel      reads and parses, checks versions
-//   SettleConstants  moves large Constant nodes, and those that --trainable names, to the initializers
-//   CountUses      where every initializer is read
-//   Untie          gives independent parameters that an exporter merged a copy each
-//   Classify       what each initializer becomes: a parameter, a statistic, a constant; and why
+//   SettleConstants  moves large Constant nodes, and those that --trainable names, to the
+//   initializers CountUses      where every initializer is read Untie          gives independent
+//   parameters that an exporter merged a copy each Classify       what each initializer becomes: a
+//   parameter, a statistic, a constant; and why
 
 #include <memory>
 #include <optional>
@@ -30,18 +30,23 @@ class OpSchema;
 
 namespace ampc {
 
-/// Initializers up to this many elements that do not train become Constant nodes, whose values passes see.
+/// Initializers up to this many elements that do not train become Constant nodes, whose values
+/// passes see.
 inline constexpr int64_t kMaxConstantElements = 64 << 10;
 /// Oldest and newest opset of domain "" that is read.
 inline constexpr int kOldestOpset = 7;
 
 /// "" and "ai.onnx" are one domain.
-inline std::string_view DomainOf(std::string_view domain) { return domain == "ai.onnx" ? "" : domain; }
+inline std::string_view DomainOf(std::string_view domain) {
+  return domain == "ai.onnx" ? "" : domain;
+}
 
 /// Opset versions that a model or a function imports, by domain.
 class Opsets {
  public:
-  void Set(std::string_view domain, int64_t version) { versions_[std::string(DomainOf(domain))] = version; }
+  void Set(std::string_view domain, int64_t version) {
+    versions_[std::string(DomainOf(domain))] = version;
+  }
   /// 0 when the domain is not imported.
   int For(std::string_view domain) const {
     auto it = versions_.find(std::string(DomainOf(domain)));
@@ -52,7 +57,8 @@ class Opsets {
   std::unordered_map<std::string, int64_t> versions_;
 };
 
-/// One read of an initializer by a node of the main graph (through Identity nodes) or by an output of the graph.
+/// One read of an initializer by a node of the main graph (through Identity nodes) or by an output
+/// of the graph.
 struct SourceUse {
   int node = -1;  ///< index in graph().node(); -1: graph output number `slot`
   int slot = 0;
@@ -68,7 +74,7 @@ struct SourceTensor {
   std::string original;  ///< before Untie
   TensorData data;
   std::vector<SourceUse> uses = {};
-  bool from_constant = false;  ///< was the value of a Constant node
+  bool from_constant = false;          ///< was the value of a Constant node
   std::optional<ValueScan> scan = {};  ///< ScanOf() keeps it
 
   // Set by Classify.

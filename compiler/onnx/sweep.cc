@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One node at a time: read, check against its own schema, bring into canonical form, infer types, fold.
+// One node at a time: read, check against its own schema, bring into canonical form, infer types,
+// fold.
 #include <cctype>
 
 #include <onnx/defs/schema.h>
@@ -14,7 +15,8 @@ using ir::ValueId;
 
 namespace {
 
-// Folded results up to this size; above kMaxConstantElements only when folding does not blow a small input up.
+// Folded results up to this size; above kMaxConstantElements only when folding does not blow a
+// small input up.
 constexpr int64_t kMaxFoldedBytes = 64 << 20;
 
 // "Node (x) has input size 1 not in range [min=2, max=2].": the fact, in one line.
@@ -25,7 +27,8 @@ std::string SchemaComplaint(std::string_view what) {
   return text;
 }
 
-Status VerifyAgainstSchema(const onnx::NodeProto& node, const onnx::OpSchema& schema, const SourceNode& source) {
+Status VerifyAgainstSchema(const onnx::NodeProto& node, const onnx::OpSchema& schema,
+                           const SourceNode& source) {
   const auto& formals = schema.inputs();
   for (size_t i = 0; i < formals.size(); ++i) {
     const bool is_sequence = i < source.sequences.size() && !source.sequences[i].empty();
@@ -47,13 +50,15 @@ Status CheckCanonical(const SourceNode& source) {
   if (canonical == nullptr) return {};
   for (const auto& [name, value] : source.attrs.entries()) {
     if (!canonical->attributes().contains(name)) {
-      return Unsupported("E0102", "attribute '{}' (of {}-{}) is not supported", name, source.op, source.version);
+      return Unsupported("E0102", "attribute '{}' (of {}-{}) is not supported", name, source.op,
+                         source.version);
     }
   }
   const auto& formals = canonical->inputs();
   if (source.inputs.size() > formals.size() &&
       (formals.empty() || formals.back().GetOption() != onnx::OpSchema::Variadic)) {
-    return Unsupported("E0102", "input {} (of {}-{}) is not supported", formals.size(), source.op, source.version);
+    return Unsupported("E0102", "input {} (of {}-{}) is not supported", formals.size(), source.op,
+                       source.version);
   }
   return {};
 }
@@ -65,17 +70,20 @@ Status Importer::ImportNodes(Scope& scope, const Nodes& nodes, const std::vector
   for (int n : order) {
     Status status = ImportNode(scope, nodes[n]);
     if (status.ok()) continue;
-    const std::string place = fmt::format("node '{}{}' ({})", scope.prefix, LabelOf(nodes[n]), OpWithVersion(nodes[n], *scope.opsets));
+    const std::string place = fmt::format("node '{}{}' ({})", scope.prefix, LabelOf(nodes[n]),
+                                          OpWithVersion(nodes[n], *scope.opsets));
     return std::move(status).At(place);
   }
   return {};
 }
 
 Status Importer::ImportNode(Scope& scope, const onnx::NodeProto& node) {
-  if (const Function* f = source_.FindFunction(node); f != nullptr) return CallFunction(scope, node, *f->proto, f->opsets);
+  if (const Function* f = source_.FindFunction(node); f != nullptr)
+    return CallFunction(scope, node, *f->proto, f->opsets);
   const std::string_view domain = DomainOf(node.domain());
   const onnx::OpSchema* schema = SchemaOf(node.op_type(), scope.opsets->For(domain), domain);
-  if (schema == nullptr || !domain.empty()) {  // CheckSupport covers all but bodies that ONNX's schemas define
+  if (schema == nullptr ||
+      !domain.empty()) {  // CheckSupport covers all but bodies that ONNX's schemas define
     return Unsupported("E0102", "op {} is not supported", OpWithVersion(node, *scope.opsets));
   }
   AMPC_ASSIGN(SourceNode source, ReadNode(scope, node, *schema));
@@ -85,7 +93,10 @@ Status Importer::ImportNode(Scope& scope, const onnx::NodeProto& node) {
   const ir::LocId loc = module_->locs.Intern(scope.prefix + LabelOf(node));
   const ir::NodeId last = graph_->last();
   if (const CanonicalRule rule = FindCanonicalRule(node.op_type()); rule != nullptr) {
-    CanonicalContext context{.graph = *graph_, .b = ir::Builder(*graph_, loc), .widen = widen_, .sequences = scope.sequences};
+    CanonicalContext context{.graph = *graph_,
+                             .b = ir::Builder(*graph_, loc),
+                             .widen = widen_,
+                             .sequences = scope.sequences};
     AMPC_TRY(rule(context, source));
     AMPC_TRY(context.b.TakeStatus());
     AMPC_TRY(FoldAfter(last, source));
@@ -96,7 +107,9 @@ Status Importer::ImportNode(Scope& scope, const onnx::NodeProto& node) {
   }
   for (size_t i = 0; i < source.sequences.size(); ++i) {
     if (!source.sequences[i].empty() && !source.results) {
-      return Unsupported("E0102", "input {} ('{}') is a sequence, which this op is not supported for", i, source.sequences[i]);
+      return Unsupported("E0102",
+                         "input {} ('{}') is a sequence, which this op is not supported for", i,
+                         source.sequences[i]);
     }
   }
   if (source.results) return Bind(scope, node, *source.results);
@@ -105,7 +118,8 @@ Status Importer::ImportNode(Scope& scope, const onnx::NodeProto& node) {
   return BuildNode(scope, node, source, *op, loc);
 }
 
-Result<SourceNode> Importer::ReadNode(const Scope& scope, const onnx::NodeProto& node, const onnx::OpSchema& schema) {
+Result<SourceNode> Importer::ReadNode(const Scope& scope, const onnx::NodeProto& node,
+                                      const onnx::OpSchema& schema) {
   SourceNode source;
   source.op = node.op_type();
   source.version = schema.SinceVersion();
@@ -122,7 +136,8 @@ Result<SourceNode> Importer::ReadNode(const Scope& scope, const onnx::NodeProto&
   int last = node.output_size();
   while (last > 0 && node.output(last - 1).empty()) --last;
   for (int i = 0; i < last; ++i) {
-    source.wanted.push_back(!node.output(i).empty() && (i == 0 || scope.read.contains(node.output(i))));
+    source.wanted.push_back(!node.output(i).empty() &&
+                            (i == 0 || scope.read.contains(node.output(i))));
   }
   return source;
 }
@@ -160,7 +175,8 @@ Status Importer::ReadInputs(Scope& scope, const onnx::NodeProto& node, SourceNod
 Result<ValueId> Importer::Lookup(Scope& scope, const std::string& name) {
   if (auto it = scope.values.find(name); it != scope.values.end()) return it->second;
   auto it = &scope == &main_ ? tensor_index_.find(name) : tensor_index_.end();
-  if (it == tensor_index_.end()) return BadInput("E0103", "reads '{}', which no node, input or initializer is", name);
+  if (it == tensor_index_.end())
+    return BadInput("E0103", "reads '{}', which no node, input or initializer is", name);
   AMPC_ASSIGN(const ValueId v, Materialize(source_.tensors()[it->second]));
   scope.values[name] = v;
   return v;
@@ -198,11 +214,13 @@ Status Importer::KeepFp32Slots(SourceNode& source, const OpDef& op, ir::Builder&
   return b.TakeStatus();
 }
 
-Status Importer::BuildNode(Scope& scope, const onnx::NodeProto& node, SourceNode& source, const OpDef& op, ir::LocId loc) {
+Status Importer::BuildNode(Scope& scope, const onnx::NodeProto& node, SourceNode& source,
+                           const OpDef& op, ir::LocId loc) {
   ir::Builder b(*graph_, loc);
   AMPC_TRY(KeepFp32Slots(source, op, b));
   if (widen_ && source.attrs.Has("dtype")) {
-    source.attrs.Set("dtype", static_cast<int64_t>(Widened(static_cast<DType>(source.attrs.Int("dtype")))));
+    source.attrs.Set("dtype",
+                     static_cast<int64_t>(Widened(static_cast<DType>(source.attrs.Int("dtype")))));
   }
   AMPC_TRY(CheckCanonical(source));
   FillDefaults(*module_, op, source.attrs);
@@ -217,10 +235,13 @@ Status Importer::BuildNode(Scope& scope, const onnx::NodeProto& node, SourceNode
   std::vector<std::string> names;
   for (size_t i = 0; i < results.size(); ++i) {
     if (!source.wanted[i]) results[i] = kNone;
-    names.push_back(i < static_cast<size_t>(node.output_size()) ? scope.prefix + node.output(static_cast<int>(i)) : "");
+    names.push_back(i < static_cast<size_t>(node.output_size())
+                        ? scope.prefix + node.output(static_cast<int>(i))
+                        : "");
   }
   const std::vector<std::string_view> views(names.begin(), names.end());
-  const ir::NodeId n = graph_->AddNode(op, std::move(source.attrs), source.inputs, results, loc, kNone, views);
+  const ir::NodeId n =
+      graph_->AddNode(op, std::move(source.attrs), source.inputs, results, loc, kNone, views);
   std::vector<ValueId> outputs = graph_->node(n).outputs;
   Replacements replaced;
   AMPC_TRY(Fold(n, replaced));
@@ -232,7 +253,9 @@ Status Importer::BuildNode(Scope& scope, const onnx::NodeProto& node, SourceNode
 
 Status Importer::Fold(ir::NodeId n, Replacements& replaced) {
   const ir::Node copy = graph_->node(n);
-  if (evaluate_ == nullptr || copy.inputs.empty() || copy.op->traits.random || copy.op->mode != nullptr) return {};
+  if (evaluate_ == nullptr || copy.inputs.empty() || copy.op->traits.random ||
+      copy.op->mode != nullptr)
+    return {};
   int64_t in_bytes = 0, out_bytes = 0, out_elements = 0;
   for (ValueId v : copy.inputs) {
     if (v == kNone) continue;
@@ -244,7 +267,9 @@ Status Importer::Fold(ir::NodeId n, Replacements& replaced) {
     out_bytes += graph_->type(v).bytes();
     out_elements += graph_->type(v).elements();
   }
-  if (out_bytes > kMaxFoldedBytes || (out_elements > kMaxConstantElements && out_bytes > 2 * in_bytes)) return {};
+  if (out_bytes > kMaxFoldedBytes ||
+      (out_elements > kMaxConstantElements && out_bytes > 2 * in_bytes))
+    return {};
   AMPC_ASSIGN(std::vector<HostTensor> results, evaluate_(*graph_, n));
   ir::Builder b(*graph_, copy.loc, copy.next);
   for (size_t i = 0; i < copy.outputs.size(); ++i) {

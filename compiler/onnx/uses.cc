@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where initializers are read, and what follows from that: Constant nodes that count as weights, and parameters
-// that an exporter merged because their bytes were equal.
+// Where initializers are read, and what follows from that: Constant nodes that count as weights,
+// and parameters that an exporter merged because their bytes were equal.
 #include <algorithm>
 #include <set>
 
@@ -39,7 +39,8 @@ SlotFacts FactsOf(const onnx::NodeProto& node, const Opsets& opsets, int slot) {
   if (schema != nullptr && !schema->inputs().empty()) {
     const auto& formals = schema->inputs();
     const auto& formal = formals[std::min(static_cast<size_t>(slot), formals.size() - 1)];
-    if (formal.GetDifferentiationCategory() == onnx::OpSchema::NonDifferentiable) facts.differentiable = false;
+    if (formal.GetDifferentiationCategory() == onnx::OpSchema::NonDifferentiable)
+      facts.differentiable = false;
   }
   return facts;
 }
@@ -61,8 +62,8 @@ class Tracer {
  public:
   explicit Tracer(const SourceModel& source) : source_(source) {}
 
-  void Trace(const google::protobuf::RepeatedPtrField<onnx::NodeProto>& nodes, const Readers& readers,
-             const Opsets& opsets, Site site, SourceUse& use) {
+  void Trace(const google::protobuf::RepeatedPtrField<onnx::NodeProto>& nodes,
+             const Readers& readers, const Opsets& opsets, Site site, SourceUse& use) {
     const onnx::NodeProto& node = nodes[site.node];
     if (!visited_.insert({&node, site.slot}).second) return;
     if (const Function* f = source_.FindFunction(node); f != nullptr) {
@@ -88,8 +89,9 @@ class Tracer {
     if (fresh) it->second = ReadersOf(f.proto->node());
     return it->second;
   }
-  void TraceReaders(const google::protobuf::RepeatedPtrField<onnx::NodeProto>& nodes, const Readers& readers,
-                    const Opsets& opsets, std::string_view name, SourceUse& use) {
+  void TraceReaders(const google::protobuf::RepeatedPtrField<onnx::NodeProto>& nodes,
+                    const Readers& readers, const Opsets& opsets, std::string_view name,
+                    SourceUse& use) {
     auto it = readers.find(name);
     if (name.empty() || it == readers.end()) return;
     for (const Site& site : it->second) Trace(nodes, readers, opsets, site, use);
@@ -104,10 +106,11 @@ bool IsIdentity(const onnx::NodeProto& node) {
   return node.op_type() == "Identity" && DomainOf(node.domain()).empty();
 }
 
-// Reads of a value, with Identity nodes looked through: the sites that can be given a name of their own. An Identity
-// that makes an output of the graph stays a reader.
-void DirectReads(const onnx::GraphProto& graph, const Readers& readers, const std::set<std::string_view>& outputs,
-                 std::string_view name, int depth, std::vector<Site>& sites) {
+// Reads of a value, with Identity nodes looked through: the sites that can be given a name of their
+// own. An Identity that makes an output of the graph stays a reader.
+void DirectReads(const onnx::GraphProto& graph, const Readers& readers,
+                 const std::set<std::string_view>& outputs, std::string_view name, int depth,
+                 std::vector<Site>& sites) {
   auto it = readers.find(name);
   if (it == readers.end() || depth > graph.node_size()) return;
   for (const Site& site : it->second) {
@@ -177,16 +180,19 @@ class Splitter {
       do {
         name = fmt::format("{}.{}", tensor.name, ++number);
       } while (!names_.insert(name).second);
-      graph_.mutable_node(use.node)->set_input(use.slot, name);  // also where an Identity stood between
+      graph_.mutable_node(use.node)->set_input(use.slot,
+                                               name);  // also where an Identity stood between
       AddInitializer(copy, name, listed);
-      source_.AddTensor({.name = name, .original = tensor.name, .data = tensor.data, .scan = tensor.scan});
+      source_.AddTensor(
+          {.name = name, .original = tensor.name, .data = tensor.data, .scan = tensor.scan});
       made.push_back(std::move(name));
     }
     if (rest.empty()) dead_.insert(tensor.name);
     return made;
   }
 
-  // Removes initializers that nothing reads any more, with the Identity nodes that stood behind them.
+  // Removes initializers that nothing reads any more, with the Identity nodes that stood behind
+  // them.
   void DropUnread() {
     std::erase_if(source_.tensors(), [&](const SourceTensor& t) { return dead_.contains(t.name); });
     EraseIf(*graph_.mutable_initializer(), [&](const auto& t) { return dead_.contains(t.name()); });
@@ -203,9 +209,11 @@ class Splitter {
 
  private:
   bool Dead(const onnx::NodeProto& node) const {
-    return IsIdentity(node) && node.input_size() == 1 && node.output_size() == 1 && dead_.contains(node.input(0));
+    return IsIdentity(node) && node.input_size() == 1 && node.output_size() == 1 &&
+           dead_.contains(node.input(0));
   }
-  void AddInitializer(const onnx::TensorProto& original, const std::string& name, bool listed_as_input) {
+  void AddInitializer(const onnx::TensorProto& original, const std::string& name,
+                      bool listed_as_input) {
     *graph_.add_initializer() = original;
     graph_.mutable_initializer(graph_.initializer_size() - 1)->set_name(name);
     if (!listed_as_input) return;
@@ -228,18 +236,22 @@ Status SettleConstants(SourceModel& source, const CompileOptions& options) {
   std::vector<int> settled;
   for (int n = 0; n < graph->node_size(); ++n) {
     onnx::NodeProto* node = graph->mutable_node(n);
-    if (node->op_type() != "Constant" || !DomainOf(node->domain()).empty() || node->output_size() != 1 ||
-        node->attribute_size() != 1 || node->attribute(0).name() != "value" || !node->attribute(0).has_t()) {
+    if (node->op_type() != "Constant" || !DomainOf(node->domain()).empty() ||
+        node->output_size() != 1 || node->attribute_size() != 1 ||
+        node->attribute(0).name() != "value" || !node->attribute(0).has_t()) {
       continue;
     }
     onnx::TensorProto* value = node->mutable_attribute(0)->mutable_t();
     value->set_name(node->output(0));
     auto found = source.files().Find(*value);
     if (!found.ok()) return std::move(found).TakeStatus().At(DescribeNode(*node, source.opsets()));
-    const bool named = std::find(options.trainable.begin(), options.trainable.end(), node->output(0)) !=
-                       options.trainable.end();
+    const bool named = std::find(options.trainable.begin(), options.trainable.end(),
+                                 node->output(0)) != options.trainable.end();
     if (!named && found->form.elements <= kMaxConstantElements) continue;
-    source.AddTensor({.name = node->output(0), .original = node->output(0), .data = std::move(*found), .from_constant = true});
+    source.AddTensor({.name = node->output(0),
+                      .original = node->output(0),
+                      .data = std::move(*found),
+                      .from_constant = true});
     *graph->add_initializer() = *value;
     settled.push_back(n);
   }
@@ -261,7 +273,8 @@ void CountUses(SourceModel& source) {
       Tracer(source).Trace(graph.node(), readers, source.opsets(), site, use);
       tensor.uses.push_back(std::move(use));
     }
-    if (outputs.contains(tensor.name)) tensor.uses.push_back({.node = -1, .where = "an output of the graph"});
+    if (outputs.contains(tensor.name))
+      tensor.uses.push_back({.node = -1, .where = "an output of the graph"});
   }
 }
 
@@ -282,19 +295,23 @@ Status Untie(SourceModel& source, const CompileOptions& options, Diagnostics& di
     if (own) {
       split.push_back(i);
     } else {
-      tied += fmt::format("{}'{}' ({} uses)", tied.empty() ? "" : ", ", tensor.name, tensor.uses.size());
+      tied += fmt::format("{}'{}' ({} uses)", tied.empty() ? "" : ", ", tensor.name,
+                          tensor.uses.size());
     }
   }
   if (!matched) return BadInput("E0113", "--untie '{}' matches no initializer", options.untie);
-  if (!tied.empty()) diagnostics.Note(fmt::format("tied, one parameter with several uses: {}", tied));
+  if (!tied.empty())
+    diagnostics.Note(fmt::format("tied, one parameter with several uses: {}", tied));
   if (split.empty()) return {};
   Splitter splitter(source);
   for (size_t i : split) {
     const std::string name = source.tensors()[i].name;
     const std::vector<std::string> made = splitter.Split(i);
-    diagnostics.Note(fmt::format("'{}' is shared by {} uses{}: each has a parameter of its own now ({} to {}); --untie none keeps one",
-                                 name, made.size(), automatic ? " and its elements are all equal" : "",
-                                 made.front(), made.back()));
+    diagnostics.Note(
+        fmt::format("'{}' is shared by {} uses{}: each has a parameter of its own now ({} to {}); "
+                    "--untie none keeps one",
+                    name, made.size(), automatic ? " and its elements are all equal" : "",
+                    made.front(), made.back()));
   }
   splitter.DropUnread();
   CountUses(source);  // nodes moved

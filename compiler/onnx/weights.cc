@@ -89,7 +89,8 @@ Result<std::vector<std::string>> Components(const std::string& location) {
     return BadInput("E0105", "has an external location with a NUL character");
   }
   if (location.front() == '/') {
-    return BadInput("E0105", "has external data at '{}': an absolute path is not allowed", location);
+    return BadInput("E0105", "has external data at '{}': an absolute path is not allowed",
+                    location);
   }
   std::vector<std::string> parts;
   for (size_t at = 0; at <= location.size();) {
@@ -137,10 +138,12 @@ Result<Location> ParseExternal(const TensorProto& proto) {
     }
     if (entry.key() == "checksum") continue;  // SHA-1 of the whole file: optional, nobody writes it
     const auto count = ParseCount(entry.value());
-    const bool known = entry.key() == "offset" || entry.key() == "length" || entry.key() == kRegionKey;
+    const bool known =
+        entry.key() == "offset" || entry.key() == "length" || entry.key() == kRegionKey;
     if (!known) {
-      return BadInput("E0105", "has the external_data key '{}'; known are location, offset, length, checksum",
-                      entry.key());
+      return BadInput(
+          "E0105", "has the external_data key '{}'; known are location, offset, length, checksum",
+          entry.key());
     }
     if (!count) {
       return BadInput("E0105", "has external_data {}='{}', expected a number >= 0", entry.key(),
@@ -158,7 +161,7 @@ Result<Location> ParseExternal(const TensorProto& proto) {
 Result<ModelFiles> ModelFiles::Open(const std::string& path, std::vector<FileRegion> regions) {
   ModelFiles files(DirName(path));
   Descriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  struct stat info{};
+  struct stat info {};
   if (!fd.valid() || fstat(fd.get(), &info) != 0) {
     return IoError("E0501", "cannot open '{}': {}", path, std::strerror(errno));
   }
@@ -167,16 +170,19 @@ Result<ModelFiles> ModelFiles::Open(const std::string& path, std::vector<FileReg
   return files;
 }
 
-Result<std::shared_ptr<const ir::ByteSource>> ModelFiles::OpenExternal(const std::string& location) {
+Result<std::shared_ptr<const ir::ByteSource>> ModelFiles::OpenExternal(
+    const std::string& location) {
   if (auto it = external_.find(location); it != external_.end()) return it->second;
   AMPC_ASSIGN(const std::vector<std::string> parts, Components(location));
   const std::string path = JoinPath(folder_, location);
-  Descriptor folder(open(folder_.empty() ? "." : folder_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  Descriptor folder(
+      open(folder_.empty() ? "." : folder_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   for (size_t i = 0; folder.valid() && i + 1 < parts.size(); ++i) {
-    folder = Descriptor(openat(folder.get(), parts[i].c_str(),
-                               O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    folder = Descriptor(
+        openat(folder.get(), parts[i].c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   }
-  struct stat before{}, info{};
+  struct stat before {
+  }, info{};
   const char* name = parts.back().c_str();
   if (!folder.valid() || fstatat(folder.get(), name, &before, AT_SYMLINK_NOFOLLOW) != 0) {
     return BadInput("E0105", "has external data in '{}': {}", path, std::strerror(errno));
@@ -184,7 +190,8 @@ Result<std::shared_ptr<const ir::ByteSource>> ModelFiles::OpenExternal(const std
   // Looked at before it is opened (opening a pipe has effects), and again through the descriptor.
   std::string why = WhyNotFile(before);
   if (why.empty()) {
-    Descriptor fd(openat(folder.get(), name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+    Descriptor fd(
+        openat(folder.get(), name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
     if (!fd.valid() || fstat(fd.get(), &info) != 0) {
       return BadInput("E0105", "has external data in '{}': {}", path, std::strerror(errno));
     }
@@ -206,8 +213,9 @@ Result<ir::ByteRef> ModelFiles::FindExternal(const TensorProto& proto, const Ten
   }
   if (where.region) {
     if (static_cast<size_t>(*where.region) >= regions_.size() || !where.file.empty()) {
-      return BadInput("E0105", "has the external_data key '{}'; known are location, offset, length, checksum",
-                      kRegionKey);
+      return BadInput(
+          "E0105", "has the external_data key '{}'; known are location, offset, length, checksum",
+          kRegionKey);
     }
     const FileRegion region = regions_[static_cast<size_t>(*where.region)];
     if (region.length != form.bytes()) {
@@ -219,12 +227,13 @@ Result<ir::ByteRef> ModelFiles::FindExternal(const TensorProto& proto, const Ten
   AMPC_ASSIGN(auto source, OpenExternal(where.file));
   const int64_t size = static_cast<const FileSource&>(*source).size();
   if (where.length && *where.length != form.bytes()) {
-    return BadInput("E0105", "({}{}) needs {} bytes, but its external length is {}", Name(form.dtype),
-                    ToString(form.dims), form.bytes(), *where.length);
+    return BadInput("E0105", "({}{}) needs {} bytes, but its external length is {}",
+                    Name(form.dtype), ToString(form.dims), form.bytes(), *where.length);
   }
   if (where.offset > size || form.bytes() > size - where.offset) {
     return BadInput("E0105", "needs bytes {} to {} of '{}', which has {}", where.offset,
-                    where.offset + std::min(form.bytes(), INT64_MAX - where.offset), source->path(), size);
+                    where.offset + std::min(form.bytes(), INT64_MAX - where.offset), source->path(),
+                    size);
   }
   return ir::ByteRef{std::move(source), where.offset, form.bytes()};
 }
@@ -258,8 +267,9 @@ Result<HostTensor> ReadTensor(const TensorData& tensor) {
 
 namespace {
 
-// Works on bit patterns, so that the loop is a few integer instructions per element: magnitudes of IEEE formats order as
-// their bits do. `infinity` is the pattern of +inf, `value` turns a pattern into a number.
+// Works on bit patterns, so that the loop is a few integer instructions per element: magnitudes of
+// IEEE formats order as their bits do. `infinity` is the pattern of +inf, `value` turns a pattern
+// into a number.
 template <typename Bits, typename Value>
 Result<ValueScan> Scan(const TensorData& tensor, Bits infinity, Value value) {
   constexpr int64_t kChunk = (1 << 20) / sizeof(Bits);
@@ -269,7 +279,8 @@ Result<ValueScan> Scan(const TensorData& tensor, Bits infinity, Value value) {
   Bits first = 0, different = 0, largest = 0;
   bool has_inf = false;
   for (int64_t at = 0; at < elements; at += kChunk) {
-    const auto chunk = std::span(buffer).first(static_cast<size_t>(std::min(kChunk, elements - at)));
+    const auto chunk =
+        std::span(buffer).first(static_cast<size_t>(std::min(kChunk, elements - at)));
     const int64_t offset = tensor.bytes.offset + at * static_cast<int64_t>(sizeof(Bits));
     AMPC_TRY(tensor.bytes.source->Read(offset, std::as_writable_bytes(chunk)));
     if (at == 0) first = chunk[0];
@@ -283,7 +294,9 @@ Result<ValueScan> Scan(const TensorData& tensor, Bits infinity, Value value) {
     }
     has_inf = has_inf || inf != 0;
   }
-  return ValueScan{.all_equal = different == 0, .has_inf = has_inf, .max_finite = static_cast<double>(value(largest))};
+  return ValueScan{.all_equal = different == 0,
+                   .has_inf = has_inf,
+                   .max_finite = static_cast<double>(value(largest))};
 }
 
 }  // namespace
@@ -291,19 +304,25 @@ Result<ValueScan> Scan(const TensorData& tensor, Bits infinity, Value value) {
 Result<ValueScan> ScanValues(const TensorData& tensor) {
   switch (tensor.form.dtype) {
     case DType::kFloat32:
-      return Scan<uint32_t>(tensor, 0x7F800000u, [](uint32_t b) { return std::bit_cast<float>(b); });
+      return Scan<uint32_t>(tensor, 0x7F800000u,
+                            [](uint32_t b) { return std::bit_cast<float>(b); });
     case DType::kFloat64:
-      return Scan<uint64_t>(tensor, 0x7FF0000000000000u, [](uint64_t b) { return std::bit_cast<double>(b); });
-    case DType::kFloat16: return Scan<uint16_t>(tensor, 0x7C00u, FloatFromHalf);
-    case DType::kBFloat16: return Scan<uint16_t>(tensor, 0x7F80u, FloatFromBFloat16);
-    default: return InternalError("E7010", "scan of {} values", Name(tensor.form.dtype));
+      return Scan<uint64_t>(tensor, 0x7FF0000000000000u,
+                            [](uint64_t b) { return std::bit_cast<double>(b); });
+    case DType::kFloat16:
+      return Scan<uint16_t>(tensor, 0x7C00u, FloatFromHalf);
+    case DType::kBFloat16:
+      return Scan<uint16_t>(tensor, 0x7F80u, FloatFromBFloat16);
+    default:
+      return InternalError("E7010", "scan of {} values", Name(tensor.form.dtype));
   }
 }
 
 HostTensor ConvertFloats(const HostTensor& tensor, DType to) {
   if (!IsFloat(tensor.dtype) || tensor.dtype == to) return tensor;
   const auto item = static_cast<size_t>(SizeOf(to));
-  HostTensor out{to, tensor.dims, std::vector<std::byte>(static_cast<size_t>(tensor.elements()) * item)};
+  HostTensor out{to, tensor.dims,
+                 std::vector<std::byte>(static_cast<size_t>(tensor.elements()) * item)};
   for (int64_t i = 0; i < tensor.elements(); ++i) {
     const HostTensor one = HostTensor::Scalar(to, tensor.GetDouble(i));
     std::memcpy(out.data.data() + static_cast<size_t>(i) * item, one.data.data(), item);

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Where tensor data of a model lies: in the model file, in an external file beside it, or in memory.
+// Where tensor data of a model lies: in the model file, in an external file beside it, or in
+// memory.
 //
-// Weight bytes are references that are read on demand. An external file is opened relative to the model
-// file, component by component and without following links, so nothing outside the model's folder is
-// read; keys, offset and length are checked against the file's size and the tensor's dims first.
+// Weight bytes are references that are read on demand. An external file is opened relative to the
+// model file, component by component and without following links, so nothing outside the model's
+// folder is read; keys, offset and length are checked against the file's size and the tensor's dims
+// first.
 
 #include <map>
 #include <memory>
@@ -48,9 +50,9 @@ Result<HostTensor> ReadTensor(const TensorData& tensor);
 
 /// What one pass over the values of a float tensor finds.
 struct ValueScan {
-  bool all_equal = true;    ///< every element has the bits of the first
-  bool has_inf = false;     ///< +inf or -inf
-  double max_finite = 0;    ///< largest finite magnitude
+  bool all_equal = true;  ///< every element has the bits of the first
+  bool has_inf = false;   ///< +inf or -inf
+  double max_finite = 0;  ///< largest finite magnitude
 
   /// Infinities or values that only masks have.
   bool is_mask() const { return has_inf || max_finite >= 1e30; }
@@ -58,7 +60,8 @@ struct ValueScan {
 /// Streams the bytes; memory does not grow with the tensor.
 Result<ValueScan> ScanValues(const TensorData& tensor);
 
-/// The bytes as a tensor of another float type (each value is rounded once). Integers stay as they are.
+/// The bytes as a tensor of another float type (each value is rounded once). Integers stay as they
+/// are.
 HostTensor ConvertFloats(const HostTensor& tensor, DType to);
 
 }  // namespace ampc

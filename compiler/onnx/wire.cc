@@ -15,26 +15,28 @@ Message Child(Message parent, uint64_t field) {
       return field == 7 ? Message::kGraph : field == 25 ? Message::kFunction : Message::kOther;
     case Message::kGraph:
       return field == 1 ? Message::kNode : field == 5 ? Message::kTensor : Message::kOther;
-    case Message::kNode: return field == 5 ? Message::kAttribute : Message::kOther;
+    case Message::kNode:
+      return field == 5 ? Message::kAttribute : Message::kOther;
     case Message::kAttribute:
       if (field == 5 || field == 10) return Message::kTensor;
       return field == 6 || field == 11 ? Message::kGraph : Message::kOther;
     case Message::kFunction:
       return field == 7 ? Message::kNode : field == 11 ? Message::kAttribute : Message::kOther;
-    default: return Message::kOther;
+    default:
+      return Message::kOther;
   }
 }
 
 // Fields of TensorProto.
-constexpr uint64_t kDataType = 2, kFloatData = 4, kRawData = 9, kDoubleData = 10, kExternalData = 13,
-                   kDataLocation = 14;
+constexpr uint64_t kDataType = 2, kFloatData = 4, kRawData = 9, kDoubleData = 10,
+                   kExternalData = 13, kDataLocation = 14;
 
 struct Field {
   uint64_t number = 0;
-  uint64_t varint = 0;          // wire type 0
-  bool has_bytes = false;       // wire type 2
-  size_t begin = 0, end = 0;    // the whole field
-  size_t payload = 0;           // of wire type 2: first byte of the content; it ends at `end`
+  uint64_t varint = 0;        // wire type 0
+  bool has_bytes = false;     // wire type 2
+  size_t begin = 0, end = 0;  // the whole field
+  size_t payload = 0;         // of wire type 2: first byte of the content; it ends at `end`
 };
 
 class Scanner {
@@ -44,7 +46,8 @@ class Scanner {
 
   // Appends the message in [begin, end) to `out`.
   Status Copy(Message message, size_t begin, size_t end, int depth, std::string& out) {
-    if (depth > kMaxDepth) return BadInput("E0101", "graphs are nested more than {} deep", kMaxDepth);
+    if (depth > kMaxDepth)
+      return BadInput("E0101", "graphs are nested more than {} deep", kMaxDepth);
     if (message == Message::kTensor) return CopyTensor(begin, end, out);
     for (size_t at = begin; at < end;) {
       AMPC_ASSIGN(const Field field, Next(at, end));
@@ -100,8 +103,12 @@ class Scanner {
         f.varint = v.value_or(0);
         break;
       }
-      case 1: at += 8; break;
-      case 5: at += 4; break;
+      case 1:
+        at += 8;
+        break;
+      case 5:
+        at += 4;
+        break;
       case 2: {
         const auto length = Varint(at, end);
         good = good && length.has_value() && *length <= end - at;
@@ -110,7 +117,8 @@ class Scanner {
         if (good) at += *length;
         break;
       }
-      default: good = false;
+      default:
+        good = false;
     }
     if (!good || at > end) {
       return BadInput("E0101", "not an ONNX model: the protobuf is damaged at byte {}", f.begin);
@@ -119,8 +127,8 @@ class Scanner {
     return f;
   }
 
-  // Packed float_data and double_data have the bytes of raw_data. The data is left out when it is one
-  // chunk; other tensors are copied as they are.
+  // Packed float_data and double_data have the bytes of raw_data. The data is left out when it is
+  // one chunk; other tensors are copied as they are.
   Status CopyTensor(size_t begin, size_t end, std::string& out) {
     uint64_t data_type = 0;
     int chunks = 0;
@@ -153,8 +161,8 @@ class Scanner {
     PutBytes(kExternalData, entry, out);
     PutVarint(kDataLocation << 3, out);
     PutVarint(1, out);  // EXTERNAL
-    result_.regions.push_back({static_cast<int64_t>(data.payload),
-                               static_cast<int64_t>(data.end - data.payload)});
+    result_.regions.push_back(
+        {static_cast<int64_t>(data.payload), static_cast<int64_t>(data.end - data.payload)});
     return {};
   }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bodies of own ops: shared pieces of text, and elementwise programs as standard ONNX, one node per instruction.
+// Bodies of own ops: shared pieces of text, and elementwise programs as standard ONNX, one node per
+// instruction.
 #include "compiler/ops/body.h"
 
 #include <cmath>
@@ -22,7 +23,9 @@ std::string NumberText(double value) {
 }
 
 std::string ScalarText(std::string_view name, double value, std::string_view like) {
-  return fmt::format("{0}_64 = Constant <value = double {{{1}}}> ()\n{0} = CastLike ({0}_64, {2})\n", name, NumberText(value), like);
+  return fmt::format(
+      "{0}_64 = Constant <value = double {{{1}}}> ()\n{0} = CastLike ({0}_64, {2})\n", name,
+      NumberText(value), like);
 }
 
 namespace {
@@ -47,35 +50,84 @@ class Writer {
   explicit Writer(DType type) : type_(type), number_(static_cast<int>(type)) {}
 
   void Write(size_t i, const ExprInstr& in) {
-    const std::string r = fmt::format("r{}", i), a = fmt::format("r{}", in.a), b = fmt::format("r{}", in.b), c = fmt::format("r{}", in.c);
+    const std::string r = fmt::format("r{}", i), a = fmt::format("r{}", in.a),
+                      b = fmt::format("r{}", in.b), c = fmt::format("r{}", in.c);
     switch (in.op) {
-      case ExprOp::kInput: Line("{} = Cast <to = {}> (i{})", r, number_, in.a); break;
-      case ExprOp::kConst: Constant(r, in.constant); break;
-      case ExprOp::kLt: Compare(r, "Less", a, b); break;
-      case ExprOp::kLe: Compare(r, "LessOrEqual", a, b); break;
-      case ExprOp::kGt: Compare(r, "Greater", a, b); break;
-      case ExprOp::kGe: Compare(r, "GreaterOrEqual", a, b); break;
-      case ExprOp::kEq: Compare(r, "Equal", a, b); break;
-      case ExprOp::kNe:
-        Line("{0}_e = Equal ({1}, {2})\n{0}_n = Not ({0}_e)\n{0} = Cast <to = {3}> ({0}_n)", r, a, b, number_);
+      case ExprOp::kInput:
+        Line("{} = Cast <to = {}> (i{})", r, number_, in.a);
         break;
-      case ExprOp::kAnd: Logic(r, "And", a, b); break;
-      case ExprOp::kOr: Logic(r, "Or", a, b); break;
-      case ExprOp::kNot: Line("{0}_b = Cast <to = {1}> ({2})\n{0}_n = Not ({0}_b)\n{0} = Cast <to = {3}> ({0}_n)", r, kBool, a, number_); break;
-      case ExprOp::kWhere: Line("{0}_b = Cast <to = {1}> ({2})\n{0} = Where ({0}_b, {3}, {4})", r, kBool, a, b, c); break;
-      case ExprOp::kIsNan: Line("{0}_b = IsNaN ({1})\n{0} = Cast <to = {2}> ({0}_b)", r, a, number_); break;
-      case ExprOp::kIsInf: Line("{0}_b = IsInf ({1})\n{0} = Cast <to = {2}> ({0}_b)", r, a, number_); break;
-      case ExprOp::kMod: WriteMod(r, a, b); break;
-      case ExprOp::kFmod: Line("{} = Mod <fmod = 1> ({}, {})", r, a, b); break;
-      case ExprOp::kLog1p: Constant(r + "_1", 1); Line("{0}_s = Add ({1}, {0}_1)\n{0} = Log ({0}_s)", r, a); break;
-      case ExprOp::kExpm1: Constant(r + "_1", 1); Line("{0}_e = Exp ({1})\n{0} = Sub ({0}_e, {0}_1)", r, a); break;
-      case ExprOp::kRoundFp32: Round(r, a, DType::kFloat32); break;
-      case ExprOp::kRoundFp16: Round(r, a, DType::kFloat16); break;
-      case ExprOp::kRoundBf16: Round(r, a, DType::kBFloat16); break;
-      default: Plain(r, in, a, b); break;
+      case ExprOp::kConst:
+        Constant(r, in.constant);
+        break;
+      case ExprOp::kLt:
+        Compare(r, "Less", a, b);
+        break;
+      case ExprOp::kLe:
+        Compare(r, "LessOrEqual", a, b);
+        break;
+      case ExprOp::kGt:
+        Compare(r, "Greater", a, b);
+        break;
+      case ExprOp::kGe:
+        Compare(r, "GreaterOrEqual", a, b);
+        break;
+      case ExprOp::kEq:
+        Compare(r, "Equal", a, b);
+        break;
+      case ExprOp::kNe:
+        Line("{0}_e = Equal ({1}, {2})\n{0}_n = Not ({0}_e)\n{0} = Cast <to = {3}> ({0}_n)", r, a,
+             b, number_);
+        break;
+      case ExprOp::kAnd:
+        Logic(r, "And", a, b);
+        break;
+      case ExprOp::kOr:
+        Logic(r, "Or", a, b);
+        break;
+      case ExprOp::kNot:
+        Line("{0}_b = Cast <to = {1}> ({2})\n{0}_n = Not ({0}_b)\n{0} = Cast <to = {3}> ({0}_n)", r,
+             kBool, a, number_);
+        break;
+      case ExprOp::kWhere:
+        Line("{0}_b = Cast <to = {1}> ({2})\n{0} = Where ({0}_b, {3}, {4})", r, kBool, a, b, c);
+        break;
+      case ExprOp::kIsNan:
+        Line("{0}_b = IsNaN ({1})\n{0} = Cast <to = {2}> ({0}_b)", r, a, number_);
+        break;
+      case ExprOp::kIsInf:
+        Line("{0}_b = IsInf ({1})\n{0} = Cast <to = {2}> ({0}_b)", r, a, number_);
+        break;
+      case ExprOp::kMod:
+        WriteMod(r, a, b);
+        break;
+      case ExprOp::kFmod:
+        Line("{} = Mod <fmod = 1> ({}, {})", r, a, b);
+        break;
+      case ExprOp::kLog1p:
+        Constant(r + "_1", 1);
+        Line("{0}_s = Add ({1}, {0}_1)\n{0} = Log ({0}_s)", r, a);
+        break;
+      case ExprOp::kExpm1:
+        Constant(r + "_1", 1);
+        Line("{0}_e = Exp ({1})\n{0} = Sub ({0}_e, {0}_1)", r, a);
+        break;
+      case ExprOp::kRoundFp32:
+        Round(r, a, DType::kFloat32);
+        break;
+      case ExprOp::kRoundFp16:
+        Round(r, a, DType::kFloat16);
+        break;
+      case ExprOp::kRoundBf16:
+        Round(r, a, DType::kBFloat16);
+        break;
+      default:
+        Plain(r, in, a, b);
+        break;
     }
   }
-  void Output(size_t i, int32_t reg, DType to) { Line("o{} = Cast <to = {}> (r{})", i, static_cast<int>(to), reg); }
+  void Output(size_t i, int32_t reg, DType to) {
+    Line("o{} = Cast <to = {}> (r{})", i, static_cast<int>(to), reg);
+  }
   std::string Take() { return std::move(text_); }
 
  private:
@@ -86,7 +138,8 @@ class Writer {
   // ONNX text has no inf or nan: they come from arithmetic.
   void Constant(const std::string& r, double v) {
     if (std::isfinite(v)) {
-      const std::string number = type_ == DType::kInt64 ? fmt::format("{}", static_cast<int64_t>(v)) : NumberText(v);
+      const std::string number =
+          type_ == DType::kInt64 ? fmt::format("{}", static_cast<int64_t>(v)) : NumberText(v);
       Line("{} = Constant <value = {} {{{}}}> ()", r, Name(type_), number);
       return;
     }
@@ -94,22 +147,31 @@ class Writer {
     Constant(r + "_s", std::isnan(v) ? 0 : std::signbit(v) ? -1 : 1);
     Line("{0} = Div ({0}_s, {0}_0)", r);
   }
-  void Compare(const std::string& r, std::string_view op, const std::string& a, const std::string& b) {
+  void Compare(const std::string& r, std::string_view op, const std::string& a,
+               const std::string& b) {
     Line("{0}_b = {1} ({2}, {3})\n{0} = Cast <to = {4}> ({0}_b)", r, op, a, b, number_);
   }
-  void Logic(const std::string& r, std::string_view op, const std::string& a, const std::string& b) {
-    Line("{0}_a = Cast <to = {1}> ({2})\n{0}_b = Cast <to = {1}> ({3})\n{0}_c = {4} ({0}_a, {0}_b)\n{0} = Cast <to = {5}> ({0}_c)", r, kBool, a,
-         b, op, number_);
+  void Logic(const std::string& r, std::string_view op, const std::string& a,
+             const std::string& b) {
+    Line(
+        "{0}_a = Cast <to = {1}> ({2})\n{0}_b = Cast <to = {1}> ({3})\n{0}_c = {4} ({0}_a, "
+        "{0}_b)\n{0} = Cast <to = {5}> ({0}_c)",
+        r, kBool, a, b, op, number_);
   }
   void Round(const std::string& r, const std::string& a, DType to) {
-    Line("{0}_l = Cast <to = {1}> ({2})\n{0} = Cast <to = {3}> ({0}_l)", r, static_cast<int>(to), a, number_);
+    Line("{0}_l = Cast <to = {1}> ({2})\n{0} = Cast <to = {3}> ({0}_l)", r, static_cast<int>(to), a,
+         number_);
   }
   void WriteMod(const std::string& r, const std::string& a, const std::string& b) {
     if (type_ == DType::kInt64) return Line("{} = Mod ({}, {})", r, a, b);
-    Line("{0}_q = Div ({1}, {2})\n{0}_f = Floor ({0}_q)\n{0}_m = Mul ({0}_f, {2})\n{0} = Sub ({1}, {0}_m)", r, a, b);
+    Line(
+        "{0}_q = Div ({1}, {2})\n{0}_f = Floor ({0}_q)\n{0}_m = Mul ({0}_f, {2})\n{0} = Sub ({1}, "
+        "{0}_m)",
+        r, a, b);
   }
   // Operators whose ONNX name is the name of the enumerator.
-  void Plain(const std::string& r, const ExprInstr& in, const std::string& a, const std::string& b) {
+  void Plain(const std::string& r, const ExprInstr& in, const std::string& a,
+             const std::string& b) {
     static constexpr std::string_view kNames[] = {
 #define EXPR_OP(name, arity, text) #name,
 #include "kernels/expr.def"
@@ -134,7 +196,8 @@ Result<std::string> MapBody(std::string_view expr, const BodyContext& c) {
   AMPC_ASSIGN(const ExprProgram program, ParseExpr(expr, c.attrs));
   Writer w(ComputeType(c));
   for (size_t i = 0; i < program.code.size(); ++i) w.Write(i, program.code[i]);
-  for (size_t i = 0; i < program.outputs.size(); ++i) w.Output(i, program.outputs[i], c.outputs[i]->dtype);
+  for (size_t i = 0; i < program.outputs.size(); ++i)
+    w.Output(i, program.outputs[i], c.outputs[i]->dtype);
   return w.Take();
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conv and ConvTranspose in 1-D to 3-D, and the two own ops that their gradients use. A transposed convolution is the
-// backward-to-data of a convolution, so three kernels serve all four cases:
+// Conv and ConvTranspose in 1-D to 3-D, and the two own ops that their gradients use. A transposed
+// convolution is the backward-to-data of a convolution, so three kernels serve all four cases:
 //
 //   op              kernel            gradient of the data   gradient of the weights
 //   Conv            conv              ConvGradData           ConvGradWeights(x, dy)
@@ -17,11 +17,15 @@ struct Geometry {
   std::vector<int64_t> strides, dilations, pads;  // pads: begins, then ends
   int64_t group = 1;
 
-  Attrs ToAttrs() const { return {{"strides", strides}, {"dilations", dilations}, {"pads", pads}, {"group", group}}; }
+  Attrs ToAttrs() const {
+    return {{"strides", strides}, {"dilations", dilations}, {"pads", pads}, {"group", group}};
+  }
 };
 
-// `in` and `out` are the larger (convolution input) and smaller (convolution output) spatial dims; `kernel` the window's.
-Geometry GeometryOf(const Attrs& attrs, std::span<const int64_t> in, std::span<const int64_t> out, std::span<const int64_t> kernel) {
+// `in` and `out` are the larger (convolution input) and smaller (convolution output) spatial dims;
+// `kernel` the window's.
+Geometry GeometryOf(const Attrs& attrs, std::span<const int64_t> in, std::span<const int64_t> out,
+                    std::span<const int64_t> kernel) {
   const size_t n = kernel.size();
   Geometry g;
   g.strides = attrs.Ints("strides", std::vector<int64_t>(n, 1));
@@ -57,7 +61,8 @@ ir::ValueId BiasGrad(GradContext& g) {
   return g.b.ReduceSum(g.dy(), std::move(axes), false);
 }
 
-// ---- Conv ------------------------------------------------------------------------------------------------------------
+// ---- Conv
+// ------------------------------------------------------------------------------------------------------------
 
 Geometry ConvGeometry(const Attrs& attrs, const Dims& x, const Dims& w, const Dims& y) {
   return GeometryOf(attrs, Spatial(x), Spatial(y), Spatial(w));
@@ -80,15 +85,18 @@ Status GradConv(GradContext& g) {
 }
 
 Status LowerConv(LowerContext& c) {
-  const Geometry geometry = ConvGeometry(c.attrs(), c.desc(c.in(0)).dims, c.desc(c.in(1)).dims, c.desc(c.out(0)).dims);
+  const Geometry geometry =
+      ConvGeometry(c.attrs(), c.desc(c.in(0)).dims, c.desc(c.in(1)).dims, c.desc(c.out(0)).dims);
   const Operand bias = c.num_inputs() > 2 ? c.in(2) : ir::kNone;
   c.Call("conv", WithPost(geometry.ToAttrs(), c.attrs()), {c.in(0), c.in(1), bias}, {c.out(0)});
   return {};
 }
 
-// ---- ConvTranspose ---------------------------------------------------------------------------------------------------
+// ---- ConvTranspose
+// ---------------------------------------------------------------------------------------------------
 
-Result<Geometry> TransposeGeometry(const Attrs& attrs, const Dims& x, const Dims& w, const Dims& y) {
+Result<Geometry> TransposeGeometry(const Attrs& attrs, const Dims& x, const Dims& w,
+                                   const Dims& y) {
   Geometry g = GeometryOf(attrs, Spatial(y), Spatial(x), Spatial(w));
   const size_t n = w.size() - 2;
   const std::vector<int64_t> extra = attrs.Ints("output_padding", std::vector<int64_t>(n, 0));
@@ -96,18 +104,21 @@ Result<Geometry> TransposeGeometry(const Attrs& attrs, const Dims& x, const Dims
     // The output's size is given; ONNX splits the padding that results.
     for (size_t i = 0; i < n; ++i) {
       const int64_t window = (w[i + 2] - 1) * g.dilations[i] + 1;
-      const int64_t total = std::max<int64_t>(g.strides[i] * (x[i + 2] - 1) + extra[i] + window - y[i + 2], 0);
+      const int64_t total =
+          std::max<int64_t>(g.strides[i] * (x[i + 2] - 1) + extra[i] + window - y[i + 2], 0);
       const bool upper = attrs.String("auto_pad", "NOTSET") == "SAME_UPPER";
       g.pads[i] = upper ? total / 2 : total - total / 2;
       g.pads[i + n] = total - g.pads[i];
     }
   }
-  // output_padding lengthens the output at its end. Up to a stride, the convolution that it inverts leaves that rim unread
-  // by itself; whole strides make it read less padding.
+  // output_padding lengthens the output at its end. Up to a stride, the convolution that it inverts
+  // leaves that rim unread by itself; whole strides make it read less padding.
   for (size_t i = 0; i < n; ++i) {
     g.pads[i + n] -= extra[i] / g.strides[i] * g.strides[i];
     if (g.pads[i + n] < 0) {
-      return Unsupported("E0102", "output_padding {} with stride {} is more than the padding that it can replace", extra[i], g.strides[i]);
+      return Unsupported(
+          "E0102", "output_padding {} with stride {} is more than the padding that it can replace",
+          extra[i], g.strides[i]);
     }
   }
   return g;
@@ -131,13 +142,16 @@ Status GradConvTranspose(GradContext& g) {
 }
 
 Status LowerConvTranspose(LowerContext& c) {
-  AMPC_ASSIGN(const Geometry geometry, TransposeGeometry(c.attrs(), c.desc(c.in(0)).dims, c.desc(c.in(1)).dims, c.desc(c.out(0)).dims));
+  AMPC_ASSIGN(const Geometry geometry,
+              TransposeGeometry(c.attrs(), c.desc(c.in(0)).dims, c.desc(c.in(1)).dims,
+                                c.desc(c.out(0)).dims));
   const Operand bias = c.num_inputs() > 2 ? c.in(2) : ir::kNone;
   c.Call("conv_bwd_data", geometry.ToAttrs(), {c.in(0), c.in(1), bias}, {c.out(0)});
   return {};
 }
 
-// ---- own ops: geometry in attributes, the result's dims in `dims` ------------------------------------------------------
+// ---- own ops: geometry in attributes, the result's dims in `dims`
+// ------------------------------------------------------
 
 Status InferFromDims(InferContext& c) {
   const auto to = static_cast<DType>(c.attrs.Int("to", static_cast<int64_t>(c.in(0).dtype)));
@@ -166,25 +180,33 @@ Status LowerConvGradWeights(LowerContext& c) {
 }
 
 std::string GeometryText(const Attrs& attrs, const std::vector<int64_t>& pads) {
-  return fmt::format("strides = [{}], dilations = [{}], pads = [{}], group = {}", ListText(attrs.Ints("strides")),
-                     ListText(attrs.Ints("dilations")), ListText(pads), attrs.Int("group", 1));
+  return fmt::format("strides = [{}], dilations = [{}], pads = [{}], group = {}",
+                     ListText(attrs.Ints("strides")), ListText(attrs.Ints("dilations")),
+                     ListText(pads), attrs.Int("group", 1));
 }
 
 int Compute(const BodyContext& c) {
-  return static_cast<int>(c.inputs[0]->dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32);
+  return static_cast<int>(c.inputs[0]->dtype == DType::kFloat64 ? DType::kFloat64
+                                                                : DType::kFloat32);
 }
-std::string Widen(const BodyContext& c) { return fmt::format("a = Cast <to = {0}> (i0)\nb = Cast <to = {0}> (i1)\n", Compute(c)); }
+std::string Widen(const BodyContext& c) {
+  return fmt::format("a = Cast <to = {0}> (i0)\nb = Cast <to = {0}> (i1)\n", Compute(c));
+}
 std::string Narrow(const BodyContext& c, std::string_view v) {
   return fmt::format("o0 = Cast <to = {}> ({})\n", static_cast<int>(c.outputs[0]->dtype), v);
 }
 
 Result<std::string> BodyConvEx(const BodyContext& c) {
-  return Widen(c) + fmt::format("y = Conv <{}> (a, b)\n", GeometryText(c.attrs, c.attrs.Ints("pads"))) + Narrow(c, "y");
+  return Widen(c) +
+         fmt::format("y = Conv <{}> (a, b)\n", GeometryText(c.attrs, c.attrs.Ints("pads"))) +
+         Narrow(c, "y");
 }
 
-// ConvTranspose without pads gives the part of the padded input that the windows touch; Pad brings it to the input's place.
+// ConvTranspose without pads gives the part of the padded input that the windows touch; Pad brings
+// it to the input's place.
 Result<std::string> BodyConvGradData(const BodyContext& c) {
-  const std::vector<int64_t> pads = c.attrs.Ints("pads"), strides = c.attrs.Ints("strides"), dilations = c.attrs.Ints("dilations");
+  const std::vector<int64_t> pads = c.attrs.Ints("pads"), strides = c.attrs.Ints("strides"),
+                             dilations = c.attrs.Ints("dilations");
   const Dims &dy = c.inputs[0]->dims, &w = c.inputs[1]->dims, &dx = c.outputs[0]->dims;
   const size_t n = strides.size(), rank = n + 2;
   std::vector<int64_t> fit(2 * rank, 0);
@@ -193,13 +215,18 @@ Result<std::string> BodyConvGradData(const BodyContext& c) {
     fit[2 + i] = -pads[i];
     fit[rank + 2 + i] = dx[i + 2] + pads[i] - full;
   }
-  return Widen(c) + fmt::format("f = ConvTranspose <{}> (a, b)\n", GeometryText(c.attrs, std::vector<int64_t>(2 * n, 0))) +
-         fmt::format("fit = Constant <value_ints = [{}]> ()\ny = Pad (f, fit)\n", ListText(fit)) + Narrow(c, "y");
+  return Widen(c) +
+         fmt::format("f = ConvTranspose <{}> (a, b)\n",
+                     GeometryText(c.attrs, std::vector<int64_t>(2 * n, 0))) +
+         fmt::format("fit = Constant <value_ints = [{}]> ()\ny = Pad (f, fit)\n", ListText(fit)) +
+         Narrow(c, "y");
 }
 
-// dw = convolution of x with dy, batch and channels exchanged, strides and dilations exchanged; one per group, joined.
+// dw = convolution of x with dy, batch and channels exchanged, strides and dilations exchanged; one
+// per group, joined.
 Result<std::string> BodyConvGradWeights(const BodyContext& c) {
-  const std::vector<int64_t> pads = c.attrs.Ints("pads"), strides = c.attrs.Ints("strides"), dilations = c.attrs.Ints("dilations");
+  const std::vector<int64_t> pads = c.attrs.Ints("pads"), strides = c.attrs.Ints("strides"),
+                             dilations = c.attrs.Ints("dilations");
   const int64_t group = c.attrs.Int("group", 1);
   const Dims &x = c.inputs[0]->dims, &dw = c.outputs[0]->dims;
   const size_t n = strides.size(), rank = n + 2;
@@ -210,19 +237,27 @@ Result<std::string> BodyConvGradWeights(const BodyContext& c) {
   std::string parts;
   for (int64_t k = 0; k < group; ++k) {
     t += fmt::format(
-        "xs{0} = Constant <value_ints = [{1}]> ()\nxe{0} = Constant <value_ints = [{2}]> ()\nys{0} = Constant <value_ints = [{3}]> ()\n"
-        "ye{0} = Constant <value_ints = [{4}]> ()\nax{0} = Constant <value_ints = [1]> ()\nxg{0} = Slice (a, xs{0}, xe{0}, ax{0})\n"
-        "yg{0} = Slice (b, ys{0}, ye{0}, ax{0})\nxt{0} = Transpose <perm = [{5}]> (xg{0})\nyt{0} = Transpose <perm = [{5}]> (yg{0})\n"
-        "cv{0} = Conv <strides = [{6}], dilations = [{7}], pads = [{8}]> (xt{0}, yt{0})\nct{0} = Transpose <perm = [{5}]> (cv{0})\n",
-        k, k * cg, (k + 1) * cg, k * mg, (k + 1) * mg, ListText(swap), ListText(dilations), ListText(strides), ListText(pads));
+        "xs{0} = Constant <value_ints = [{1}]> ()\nxe{0} = Constant <value_ints = [{2}]> ()\nys{0} "
+        "= Constant <value_ints = [{3}]> ()\n"
+        "ye{0} = Constant <value_ints = [{4}]> ()\nax{0} = Constant <value_ints = [1]> ()\nxg{0} = "
+        "Slice (a, xs{0}, xe{0}, ax{0})\n"
+        "yg{0} = Slice (b, ys{0}, ye{0}, ax{0})\nxt{0} = Transpose <perm = [{5}]> (xg{0})\nyt{0} = "
+        "Transpose <perm = [{5}]> (yg{0})\n"
+        "cv{0} = Conv <strides = [{6}], dilations = [{7}], pads = [{8}]> (xt{0}, yt{0})\nct{0} = "
+        "Transpose <perm = [{5}]> (cv{0})\n",
+        k, k * cg, (k + 1) * cg, k * mg, (k + 1) * mg, ListText(swap), ListText(dilations),
+        ListText(strides), ListText(pads));
     parts += fmt::format("{}ct{}", k == 0 ? "" : ", ", k);
   }
   t += fmt::format("all = Concat <axis = 0> ({})\n", parts);
   // Input that no window reached leaves extra columns at the end.
   std::vector<int64_t> zeros(n, 0), axes(n);
   for (size_t i = 0; i < n; ++i) axes[i] = static_cast<int64_t>(i + 2);
-  t += fmt::format("cs = Constant <value_ints = [{}]> ()\nce = Constant <value_ints = [{}]> ()\nca = Constant <value_ints = [{}]> ()\n"
-                   "y = Slice (all, cs, ce, ca)\n", ListText(zeros), ListText(Spatial(dw)), ListText(axes));
+  t += fmt::format(
+      "cs = Constant <value_ints = [{}]> ()\nce = Constant <value_ints = [{}]> ()\nca = Constant "
+      "<value_ints = [{}]> ()\n"
+      "y = Slice (all, cs, ce, ca)\n",
+      ListText(zeros), ListText(Spatial(dw)), ListText(axes));
   return t + Narrow(c, "y");
 }
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elementwise ops: arithmetic, activations, comparisons, casts, and Map, the own op in which their gradients are written.
+// Elementwise ops: arithmetic, activations, comparisons, casts, and Map, the own op in which their
+// gradients are written.
 //
-// One row = one op: its program (kernels/expr.h) over x0, x1, … with attributes as $name, and one program per input for the
-// gradient, which may also read y (the result) and dy. A gradient is one Map node: computed in fp32, rounded once.
-// Edges follow PyTorch: relu'(0) = 0; Clip passes the gradient at its bounds; Max and Min share a tie in halves;
-// an unselected branch never multiplies (where selects).
+// One row = one op: its program (kernels/expr.h) over x0, x1, … with attributes as $name, and one
+// program per input for the gradient, which may also read y (the result) and dy. A gradient is one
+// Map node: computed in fp32, rounded once. Edges follow PyTorch: relu'(0) = 0; Clip passes the
+// gradient at its bounds; Max and Min share a tie in halves; an unselected branch never multiplies
+// (where selects).
 #include "compiler/ops/elementwise.h"
 
 #include <algorithm>
@@ -31,7 +33,8 @@ Result<Dims> BroadcastDims(std::span<const int64_t> a, std::span<const int64_t> 
 
 namespace {
 
-// Renames identifiers of a gradient program: x<i>, y, dy -> inputs of the Map node, in order of first use.
+// Renames identifiers of a gradient program: x<i>, y, dy -> inputs of the Map node, in order of
+// first use.
 class MapInputs {
  public:
   explicit MapInputs(const GradContext& g) : g_(g) {}
@@ -47,7 +50,9 @@ class MapInputs {
         continue;
       }
       size_t j = i + 1;
-      while (j < expr.size() && (std::isalnum(static_cast<unsigned char>(expr[j])) != 0 || expr[j] == '_' || expr[j] == '.')) ++j;
+      while (j < expr.size() && (std::isalnum(static_cast<unsigned char>(expr[j])) != 0 ||
+                                 expr[j] == '_' || expr[j] == '.'))
+        ++j;
       out += Name(expr.substr(i, j - i));
       i = j;
     }
@@ -62,7 +67,8 @@ class MapInputs {
       v = g_.y(0);
     } else if (id == "dy") {
       v = g_.dy(0);
-    } else if (id.size() == 2 && id[0] == 'x' && std::isdigit(static_cast<unsigned char>(id[1])) != 0) {
+    } else if (id.size() == 2 && id[0] == 'x' &&
+               std::isdigit(static_cast<unsigned char>(id[1])) != 0) {
       v = g_.x(static_cast<size_t>(id[1] - '0'));
     } else {
       return std::string(id);
@@ -80,7 +86,8 @@ class MapInputs {
 Attrs NumericAttrs(const Attrs& attrs) {
   Attrs numeric;
   for (const auto& [name, value] : attrs.entries()) {
-    if (std::holds_alternative<double>(value) || std::holds_alternative<int64_t>(value)) numeric.Set(name, value);
+    if (std::holds_alternative<double>(value) || std::holds_alternative<int64_t>(value))
+      numeric.Set(name, value);
   }
   return numeric;
 }
@@ -121,7 +128,8 @@ Status LowerElementwise(LowerContext& c) {
 
 namespace {
 
-// ---- Map -----------------------------------------------------------------------------------------------------------
+// ---- Map
+// -----------------------------------------------------------------------------------------------------------
 
 Status InferMap(InferContext& c) {
   Dims dims;
@@ -130,9 +138,12 @@ Status InferMap(InferContext& c) {
   }
   const std::vector<int64_t> to = c.attrs.Ints("to");
   AMPC_ASSIGN(const ExprProgram program, ParseExpr(c.attrs.String("expr"), c.attrs));
-  if (program.outputs.size() != to.size() || program.num_inputs > static_cast<int>(c.inputs.size())) {
-    return BadInput("E0107", "program '{}' has {} outputs and reads {} inputs; the node has {} and {}",
-                    c.attrs.String("expr"), program.outputs.size(), program.num_inputs, to.size(), c.inputs.size());
+  if (program.outputs.size() != to.size() ||
+      program.num_inputs > static_cast<int>(c.inputs.size())) {
+    return BadInput("E0107",
+                    "program '{}' has {} outputs and reads {} inputs; the node has {} and {}",
+                    c.attrs.String("expr"), program.outputs.size(), program.num_inputs, to.size(),
+                    c.inputs.size());
   }
   c.outputs.clear();
   for (int64_t t : to) c.outputs.push_back({static_cast<DType>(t), dims});
@@ -147,12 +158,14 @@ Status LowerMapOp(LowerContext& c) {
 Result<std::string> BodyElementwise(const BodyContext& c) { return MapBody(c.op.expr, c); }
 Result<std::string> BodyMap(const BodyContext& c) { return MapBody(c.attrs.String("expr"), c); }
 
-// ---- variadic ------------------------------------------------------------------------------------------------------
+// ---- variadic
+// ------------------------------------------------------------------------------------------------------
 
 // "op(op(x0, x1), x2)…" for the number of inputs at hand.
 std::string Chain(std::string_view call, size_t n) {
   std::string text = "x0";
-  for (size_t i = 1; i < n; ++i) text = fmt::format(fmt::runtime(call), text, fmt::format("x{}", i));
+  for (size_t i = 1; i < n; ++i)
+    text = fmt::format(fmt::runtime(call), text, fmt::format("x{}", i));
   return text;
 }
 
@@ -205,7 +218,8 @@ Status GradExtreme(GradContext& g) {
   return {};
 }
 
-// ---- ops whose program depends on attributes or on optional inputs ----------------------------------------------------
+// ---- ops whose program depends on attributes or on optional inputs
+// ----------------------------------------------------
 
 Status LowerClip(LowerContext& c) {
   std::string expr = "x0";
@@ -225,7 +239,8 @@ Status GradClip(GradContext& g) {
   std::string inside;
   for (size_t i = 1; i < g.node.inputs.size(); ++i) {
     if (g.x(i) == ir::kNone) continue;
-    inside += fmt::format("{}x1 {} x{}", inside.empty() ? "" : " && ", i == 1 ? ">=" : "<=", inputs.size());
+    inside += fmt::format("{}x1 {} x{}", inside.empty() ? "" : " && ",
+                          i == 1 ? ">=" : "<=", inputs.size());
     inputs.push_back(g.x(i));
   }
   Attrs attrs{{"expr", inside.empty() ? "x0" : fmt::format("where({}, x0, 0)", inside)},
@@ -235,7 +250,8 @@ Status GradClip(GradContext& g) {
 }
 
 constexpr std::string_view kGeluErf = "0.5 * x0 * (1 + erf(x0 * 0.70710678118654752))";
-constexpr std::string_view kGeluTanh = "0.5 * x0 * (1 + tanh(0.79788456080286536 * (x0 + 0.044715 * x0 * x0 * x0)))";
+constexpr std::string_view kGeluTanh =
+    "0.5 * x0 * (1 + tanh(0.79788456080286536 * (x0 + 0.044715 * x0 * x0 * x0)))";
 
 Status LowerGelu(LowerContext& c) {
   LowerMap(c, c.attrs().String("approximate", "none") == "tanh" ? kGeluTanh : kGeluErf, {});
@@ -247,8 +263,10 @@ Status GradGelu(GradContext& g) {
   const bool tanh = g.attrs().String("approximate", "none") == "tanh";
   const std::string_view expr =
       tanh ? "u = 0.79788456080286536 * (x1 + 0.044715 * x1 * x1 * x1); t = tanh(u);"
-             "y0 = x0 * (0.5 * (1 + t) + 0.5 * x1 * (1 - t * t) * 0.79788456080286536 * (1 + 0.134145 * x1 * x1))"
-           : "x0 * (0.5 * (1 + erf(x1 * 0.70710678118654752)) + x1 * exp(-0.5 * x1 * x1) * 0.39894228040143268)";
+             "y0 = x0 * (0.5 * (1 + t) + 0.5 * x1 * (1 - t * t) * 0.79788456080286536 * (1 + "
+             "0.134145 * x1 * x1))"
+           : "x0 * (0.5 * (1 + erf(x1 * 0.70710678118654752)) + x1 * exp(-0.5 * x1 * x1) * "
+             "0.39894228040143268)";
   g.Set(0, g.b.Map(expr, {g.dy(), g.x(0)}, g.type(g.x(0)).dtype));
   return {};
 }
@@ -259,8 +277,14 @@ Status LowerMod(LowerContext& c) {
 }
 
 Status LowerIsInf(LowerContext& c) {
-  const bool positive = c.attrs().Int("detect_positive", 1) != 0, negative = c.attrs().Int("detect_negative", 1) != 0;
-  LowerMap(c, positive && negative ? "isinf(x0)" : positive ? "x0 == inf" : negative ? "x0 == -inf" : "0 * (x0 == x0)", {});
+  const bool positive = c.attrs().Int("detect_positive", 1) != 0,
+             negative = c.attrs().Int("detect_negative", 1) != 0;
+  LowerMap(c,
+           positive && negative ? "isinf(x0)"
+           : positive           ? "x0 == inf"
+           : negative           ? "x0 == -inf"
+                                : "0 * (x0 == x0)",
+           {});
   return {};
 }
 
@@ -283,17 +307,36 @@ Status GradCast(GradContext& g) {
 constexpr Traits kPlain{.elementwise = true, .any_layout = true};
 constexpr Traits kArithmetic{.elementwise = true, .any_layout = true, .arithmetic = true};
 
-constexpr OpDef Unary(std::string_view name, int since, CastClasses cast, std::string_view expr, std::string_view grad) {
-  return {.name = name, .since = since, .cast = cast, .grad = grad.empty() ? NoGradient : GradElementwise,
-          .lower = LowerElementwise, .expr = expr, .grad_expr = {grad}, .traits = kPlain};
+constexpr OpDef Unary(std::string_view name, int since, CastClasses cast, std::string_view expr,
+                      std::string_view grad) {
+  return {.name = name,
+          .since = since,
+          .cast = cast,
+          .grad = grad.empty() ? NoGradient : GradElementwise,
+          .lower = LowerElementwise,
+          .expr = expr,
+          .grad_expr = {grad},
+          .traits = kPlain};
 }
-constexpr OpDef Binary(std::string_view name, int since, CastClasses cast, std::string_view expr, std::string_view grad0,
-                       std::string_view grad1) {
-  return {.name = name, .since = since, .in = 2, .cast = cast, .grad = grad0.empty() ? NoGradient : GradElementwise,
-          .lower = LowerElementwise, .expr = expr, .grad_expr = {grad0, grad1}, .traits = kArithmetic};
+constexpr OpDef Binary(std::string_view name, int since, CastClasses cast, std::string_view expr,
+                       std::string_view grad0, std::string_view grad1) {
+  return {.name = name,
+          .since = since,
+          .in = 2,
+          .cast = cast,
+          .grad = grad0.empty() ? NoGradient : GradElementwise,
+          .lower = LowerElementwise,
+          .expr = expr,
+          .grad_expr = {grad0, grad1},
+          .traits = kArithmetic};
 }
 constexpr OpDef Variadic(std::string_view name, int since, GradFn grad, LowerFn lower) {
-  return {.name = name, .since = since, .in = {1, kVariadic}, .cast = kWidestClass, .grad = grad, .lower = lower,
+  return {.name = name,
+          .since = since,
+          .in = {1, kVariadic},
+          .cast = kWidestClass,
+          .grad = grad,
+          .lower = lower,
           .traits = {.any_layout = true, .arithmetic = true}};
 }
 

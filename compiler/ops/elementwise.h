@@ -13,8 +13,8 @@ Status LowerElementwise(LowerContext& c);
 /// Rounds to the output's dtype through one `map` call with `expr`.
 void LowerMap(LowerContext& c, std::string_view expr, const Attrs& params);
 
-/// The program as ONNX text for an own op's body (compiler/ops/body.cc): one node per instruction, all in the compute type
-/// (fp32, double, int64), cast once at the ends.
+/// The program as ONNX text for an own op's body (compiler/ops/body.cc): one node per instruction,
+/// all in the compute type (fp32, double, int64), cast once at the ends.
 Result<std::string> MapBody(std::string_view expr, const BodyContext& c);
 
 /// Broadcast of two shapes (numpy rules), or an error E0107 naming both.

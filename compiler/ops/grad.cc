@@ -4,8 +4,8 @@
 
 namespace ampc {
 
-GradContext::GradContext(ir::Builder& builder, ir::Graph& graph, ir::NodeId id, std::vector<ir::ValueId> output_grads,
-                         std::vector<bool> needs)
+GradContext::GradContext(ir::Builder& builder, ir::Graph& graph, ir::NodeId id,
+                         std::vector<ir::ValueId> output_grads, std::vector<bool> needs)
     : b(builder),
       node(node_),
       node_(graph.node(id)),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Types of one node. Standard ops go through the ONNX library: the node is shown to the schema's own inference function
-// through an InferenceContext that holds just this node; no ModelProto is built. Answers are memoised in the module.
+// Types of one node. Standard ops go through the ONNX library: the node is shown to the schema's
+// own inference function through an InferenceContext that holds just this node; no ModelProto is
+// built. Answers are memoised in the module.
 #include "compiler/ops/infer.h"
 
 #include <algorithm>
@@ -46,7 +47,8 @@ const HostTensor& KeyConstant(const HostTensor* c) {
 size_t Mix(size_t h, size_t v) { return (h ^ v) * 0x9E3779B97F4A7C15ull + (h >> 29); }
 
 size_t HashOf(const HostTensor& c) {
-  return std::hash<std::string_view>{}({reinterpret_cast<const char*>(c.data.data()), c.data.size()});
+  return std::hash<std::string_view>{}(
+      {reinterpret_cast<const char*>(c.data.data()), c.data.size()});
 }
 
 struct KeyHash {
@@ -68,12 +70,15 @@ struct KeyHash {
 struct KeyEqual {
   using is_transparent = void;
   bool operator()(const Key& a, const Key& b) const {
-    return a.op == b.op && a.num_outputs == b.num_outputs && a.inputs == b.inputs && a.attrs == b.attrs && a.constants == b.constants;
+    return a.op == b.op && a.num_outputs == b.num_outputs && a.inputs == b.inputs &&
+           a.attrs == b.attrs && a.constants == b.constants;
   }
   bool operator()(const KeyView& a, const Key& b) const {
-    return a.op == b.op && a.num_outputs == b.num_outputs && std::equal(a.inputs.begin(), a.inputs.end(), b.inputs.begin(), b.inputs.end()) &&
+    return a.op == b.op && a.num_outputs == b.num_outputs &&
+           std::equal(a.inputs.begin(), a.inputs.end(), b.inputs.begin(), b.inputs.end()) &&
            a.attrs == b.attrs &&
-           std::equal(a.constants.begin(), a.constants.end(), b.constants.begin(), b.constants.end(),
+           std::equal(a.constants.begin(), a.constants.end(), b.constants.begin(),
+                      b.constants.end(),
                       [](const HostTensor* x, const HostTensor& y) { return KeyConstant(x) == y; });
   }
   bool operator()(const Key& a, const KeyView& b) const { return (*this)(b, a); }
@@ -85,7 +90,8 @@ namespace ir {
 // Owned by the module; named in graph.h.
 struct InferenceCache {
   std::unordered_map<Key, std::vector<TypeId>, KeyHash, KeyEqual> types;
-  std::unordered_map<const OpDef*, std::vector<Attrs::Entry>> defaults;  // per op: attributes that have one
+  std::unordered_map<const OpDef*, std::vector<Attrs::Entry>>
+      defaults;  // per op: attributes that have one
 };
 }  // namespace ir
 
@@ -112,7 +118,10 @@ class NodeContext final : public onnx::InferenceContext {
  public:
   NodeContext(const Attrs& attrs, std::span<const ir::TensorType* const> inputs,
               std::span<const HostTensor* const> constants, size_t num_outputs)
-      : input_types_(inputs.size()), present_(inputs.size()), data_(inputs.size()), outputs_(num_outputs) {
+      : input_types_(inputs.size()),
+        present_(inputs.size()),
+        data_(inputs.size()),
+        outputs_(num_outputs) {
     for (const auto& [name, value] : attrs.entries()) AttrToProto(name, value, &attributes_[name]);
     for (size_t i = 0; i < inputs.size(); ++i) {
       present_[i] = inputs[i] != nullptr;
@@ -131,12 +140,16 @@ class NodeContext final : public onnx::InferenceContext {
   const onnx::TypeProto* getInputType(size_t i) const override {
     return i < present_.size() && present_[i] ? &input_types_[i] : nullptr;
   }
-  const onnx::TensorProto* getInputData(size_t i) const override { return i < data_.size() ? data_[i].get() : nullptr; }
+  const onnx::TensorProto* getInputData(size_t i) const override {
+    return i < data_.size() ? data_[i].get() : nullptr;
+  }
   const onnx::SparseTensorProto* getInputSparseData(size_t) const override { return nullptr; }
   const onnx::TensorShapeProto* getSymbolicInput(size_t) const override { return nullptr; }
   size_t getNumOutputs() const override { return outputs_.size(); }
   onnx::TypeProto* getOutputType(size_t i) override { return &outputs_[i]; }
-  onnx::GraphInferencer* getGraphAttributeInferencer(const std::string&) override { return nullptr; }
+  onnx::GraphInferencer* getGraphAttributeInferencer(const std::string&) override {
+    return nullptr;
+  }
   const onnx::TypeProto& output(size_t i) const { return outputs_[i]; }
 
  private:
@@ -147,9 +160,11 @@ class NodeContext final : public onnx::InferenceContext {
   std::vector<onnx::TypeProto> outputs_;
 };
 
-// "(op_type:MatMul, node name: …): [ShapeInferenceError] Incompatible dimensions …": the fact is what follows the bracket.
+// "(op_type:MatMul, node name: …): [ShapeInferenceError] Incompatible dimensions …": the fact is
+// what follows the bracket.
 std::string Reason(std::string_view what) {
-  if (const size_t bracket = what.find("Error] "); bracket != std::string_view::npos) what.remove_prefix(bracket + 7);
+  if (const size_t bracket = what.find("Error] "); bracket != std::string_view::npos)
+    what.remove_prefix(bracket + 7);
   std::string text(what.substr(0, what.find('\n')));
   if (!text.empty()) text[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(text[0])));
   while (!text.empty() && (text.back() == '.' || text.back() == ' ')) text.pop_back();
@@ -171,14 +186,16 @@ bool Takes(const onnx::OpSchema::FormalParameter& formal, const std::string& typ
   return false;
 }
 
-// Some ops were given all float types only after the canonical opset (Celu: 28), without a change of meaning.
+// Some ops were given all float types only after the canonical opset (Celu: 28), without a change
+// of meaning.
 bool NewestTakes(const onnx::OpSchema& schema, size_t input, const std::string& type) {
   const auto* newest = onnx::OpSchemaRegistry::Instance()->GetSchema(schema.Name(), 1000, "");
   return newest != nullptr && newest->inputs().size() == schema.inputs().size() &&
          Takes(newest->inputs()[std::min(input, schema.inputs().size() - 1)], type);
 }
 
-Status CheckElementTypes(const onnx::OpSchema& schema, std::span<const ir::TensorType* const> inputs) {
+Status CheckElementTypes(const onnx::OpSchema& schema,
+                         std::span<const ir::TensorType* const> inputs) {
   const auto& formals = schema.inputs();
   std::unordered_map<std::string, DType> bound;  // type variable -> dtype, for homogeneous formals
   for (size_t i = 0; i < inputs.size() && !formals.empty(); ++i) {
@@ -186,15 +203,18 @@ Status CheckElementTypes(const onnx::OpSchema& schema, std::span<const ir::Tenso
     const auto& formal = formals[std::min(i, formals.size() - 1)];
     const std::string type = fmt::format("tensor({})", Name(inputs[i]->dtype));
     if (!Takes(formal, type) && !NewestTakes(schema, i, type)) {
-      return BadInput("E0109", "input {} ('{}') has element type {}, which {}-{} does not take", i, formal.GetName(),
-                      Name(inputs[i]->dtype), schema.Name(), schema.SinceVersion());
+      return BadInput("E0109", "input {} ('{}') has element type {}, which {}-{} does not take", i,
+                      formal.GetName(), Name(inputs[i]->dtype), schema.Name(),
+                      schema.SinceVersion());
     }
-    const bool variadic_mixed = formal.GetOption() == onnx::OpSchema::Variadic && !formal.GetIsHomogeneous();
+    const bool variadic_mixed =
+        formal.GetOption() == onnx::OpSchema::Variadic && !formal.GetIsHomogeneous();
     if (variadic_mixed) continue;
     auto [it, fresh] = bound.emplace(formal.GetTypeStr(), inputs[i]->dtype);
     if (!fresh && it->second != inputs[i]->dtype) {
-      return BadInput("E0109", "input {} ('{}') has element type {}, another input of type '{}' has {}", i, formal.GetName(),
-                      Name(inputs[i]->dtype), formal.GetTypeStr(), Name(it->second));
+      return BadInput(
+          "E0109", "input {} ('{}') has element type {}, another input of type '{}' has {}", i,
+          formal.GetName(), Name(inputs[i]->dtype), formal.GetTypeStr(), Name(it->second));
     }
   }
   return {};
@@ -202,9 +222,12 @@ Status CheckElementTypes(const onnx::OpSchema& schema, std::span<const ir::Tenso
 
 Result<std::vector<ir::TensorType>> InferStandard(const OpDef& op, const Attrs& attrs,
                                                   std::span<const ir::TensorType* const> inputs,
-                                                  std::span<const HostTensor* const> constants, size_t num_outputs) {
-  const auto* schema = onnx::OpSchemaRegistry::Instance()->GetSchema(std::string(op.name), kCanonicalOpset, "");
-  if (schema == nullptr) return InternalError("E7003", "ONNX opset {} has no op '{}'", kCanonicalOpset, op.name);
+                                                  std::span<const HostTensor* const> constants,
+                                                  size_t num_outputs) {
+  const auto* schema =
+      onnx::OpSchemaRegistry::Instance()->GetSchema(std::string(op.name), kCanonicalOpset, "");
+  if (schema == nullptr)
+    return InternalError("E7003", "ONNX opset {} has no op '{}'", kCanonicalOpset, op.name);
   AMPC_TRY(CheckElementTypes(*schema, inputs));
   NodeContext context(attrs, inputs, constants, num_outputs);
   try {
@@ -217,21 +240,24 @@ Result<std::vector<ir::TensorType>> InferStandard(const OpDef& op, const Attrs& 
     const auto& proto = context.output(i).tensor_type();
     const auto dtype = proto.elem_type();
     if (!IsKnownDType(dtype)) {
-      return Unsupported("E0110", "output {} has element type {}, which is not supported", i, OnnxTypeName(dtype));
+      return Unsupported("E0110", "output {} has element type {}, which is not supported", i,
+                         OnnxTypeName(dtype));
     }
     if (!proto.has_shape()) {
-      return BadInput("E0108", "the shape of output {} is not known at compile time (inputs: {})", i, Describe(inputs));
+      return BadInput("E0108", "the shape of output {} is not known at compile time (inputs: {})",
+                      i, Describe(inputs));
     }
     ir::TensorType type{static_cast<DType>(dtype), {}};
     for (const auto& d : proto.shape().dim()) {
       if (!d.has_dim_value() || d.dim_value() < 0) {
-        return BadInput("E0108", "axis {} of output {} is not known at compile time (inputs: {})", type.dims.size(), i,
-                        Describe(inputs));
+        return BadInput("E0108", "axis {} of output {} is not known at compile time (inputs: {})",
+                        type.dims.size(), i, Describe(inputs));
       }
       type.dims.push_back(d.dim_value());
     }
     if (!CheckedNumElements(type.dims, SizeOf(type.dtype))) {
-      return BadInput("E0111", "output {} of dims {} is larger than 2^63 bytes", i, ToString(type.dims));
+      return BadInput("E0111", "output {} of dims {} is larger than 2^63 bytes", i,
+                      ToString(type.dims));
     }
     types.push_back(std::move(type));
   }
@@ -240,14 +266,16 @@ Result<std::vector<ir::TensorType>> InferStandard(const OpDef& op, const Attrs& 
 
 Result<std::vector<ir::TensorType>> InferOwn(const OpDef& op, const Attrs& attrs,
                                              std::span<const ir::TensorType* const> inputs,
-                                             std::span<const HostTensor* const> constants, size_t num_outputs) {
+                                             std::span<const HostTensor* const> constants,
+                                             size_t num_outputs) {
   InferContext context{.attrs = attrs,
                        .inputs = {inputs.begin(), inputs.end()},
                        .constants = {constants.begin(), constants.end()},
                        .outputs = std::vector<ir::TensorType>(num_outputs)};
   AMPC_TRY(op.infer(context));
   if (context.outputs.size() < num_outputs) {
-    return InternalError("E7004", "op '{}' has {} outputs, {} were asked for", op.name, context.outputs.size(), num_outputs);
+    return InternalError("E7004", "op '{}' has {} outputs, {} were asked for", op.name,
+                         context.outputs.size(), num_outputs);
   }
   context.outputs.resize(num_outputs);
   return std::move(context.outputs);
@@ -257,20 +285,23 @@ Result<std::vector<ir::TensorType>> InferOwn(const OpDef& op, const Attrs& attrs
 
 Result<std::vector<ir::TypeId>> InferTypes(ir::Module& module, const OpDef& op, const Attrs& attrs,
                                            std::span<const ir::TypeId> inputs,
-                                           std::span<const HostTensor* const> constants, size_t num_outputs) {
+                                           std::span<const HostTensor* const> constants,
+                                           size_t num_outputs) {
   const auto given = static_cast<int>(inputs.size());
   if (given < op.in.min || given > op.in.max) {
     return BadInput("E0106", "{} inputs given, {} to {} expected", given, op.in.min, op.in.max);
   }
   auto& cache = CacheOf(module).types;
-  if (auto it = cache.find(KeyView{&op, attrs, inputs, constants, num_outputs}); it != cache.end()) return it->second;
+  if (auto it = cache.find(KeyView{&op, attrs, inputs, constants, num_outputs}); it != cache.end())
+    return it->second;
   Key key{&op, attrs, {inputs.begin(), inputs.end()}, {}, num_outputs};
   for (const HostTensor* c : constants) key.constants.push_back(KeyConstant(c));
 
   std::vector<const ir::TensorType*> types;
   for (ir::TypeId t : inputs) types.push_back(t == ir::kNone ? nullptr : &module.types.Get(t));
   std::vector<const HostTensor*> values;
-  for (const HostTensor& c : key.constants) values.push_back(c.dtype == DType::kNone ? nullptr : &c);
+  for (const HostTensor& c : key.constants)
+    values.push_back(c.dtype == DType::kNone ? nullptr : &c);
   for (int i = 0; i < op.in.min; ++i) {
     if (types[static_cast<size_t>(i)] == nullptr && op.in.max != kVariadic && op.domain.empty()) {
       return BadInput("E0106", "input {} is required but left out", i);
@@ -293,7 +324,8 @@ Result<std::vector<ir::TypeId>> InferNode(const ir::Graph& graph, ir::NodeId id)
     inputs.push_back(v == ir::kNone ? ir::kNone : graph.type_id(v));
     constants.push_back(graph.ConstantOf(v));
   }
-  auto types = InferTypes(graph.module(), *node.op, node.attrs, inputs, constants, node.outputs.size());
+  auto types =
+      InferTypes(graph.module(), *node.op, node.attrs, inputs, constants, node.outputs.size());
   if (!types.ok()) return std::move(types).TakeStatus().At(graph.Describe(id));
   return types;
 }
@@ -315,11 +347,13 @@ namespace {
 std::vector<Attrs::Entry> DefaultsOf(const OpDef& op) {
   std::vector<Attrs::Entry> defaults;
   if (!op.domain.empty()) return defaults;
-  const auto* schema = onnx::OpSchemaRegistry::Instance()->GetSchema(std::string(op.name), kCanonicalOpset, "");
+  const auto* schema =
+      onnx::OpSchemaRegistry::Instance()->GetSchema(std::string(op.name), kCanonicalOpset, "");
   if (schema == nullptr) return defaults;
   for (const auto& [name, attribute] : schema->attributes()) {
     if (attribute.default_value.name().empty()) continue;
-    if (auto value = AttrFromProto(attribute.default_value); value.ok()) defaults.emplace_back(name, std::move(*value));
+    if (auto value = AttrFromProto(attribute.default_value); value.ok())
+      defaults.emplace_back(name, std::move(*value));
   }
   return defaults;
 }

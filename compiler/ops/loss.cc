@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Losses on class labels: SoftmaxCrossEntropyLoss, NegativeLogLikelihoodLoss, their training forms (which also give what the
-// gradient wants: log-probabilities and the sum of the counted weights), their gradients, and the accuracy metric.
+// Losses on class labels: SoftmaxCrossEntropyLoss, NegativeLogLikelihoodLoss, their training forms
+// (which also give what the gradient wants: log-probabilities and the sum of the counted weights),
+// their gradients, and the accuracy metric.
 #include "compiler/ir/builder.h"
 #include "compiler/ops/body.h"
 #include "compiler/ops/op_def.h"
@@ -8,7 +9,8 @@
 namespace ampc {
 namespace {
 
-// ---- shared ----------------------------------------------------------------------------------------------------------
+// ---- shared
+// ----------------------------------------------------------------------------------------------------------
 
 // Parameters of the loss kernels from ONNX's attributes; ONNX marks "no ignore_index" by absence.
 Attrs LossParams(const Attrs& attrs) {
@@ -27,13 +29,15 @@ Dims LabelDims(const ir::TensorType& scores) {
 
 Status CheckLoss(const InferContext& c, size_t scores, size_t labels, size_t weights) {
   const ir::TensorType& s = c.in(scores);
-  if (s.dims.size() < 2) return BadInput("E0107", "scores {} have no class axis (axis 1)", ToString(s));
+  if (s.dims.size() < 2)
+    return BadInput("E0107", "scores {} have no class axis (axis 1)", ToString(s));
   if (c.in(labels).dims != LabelDims(s)) {
-    return BadInput("E0107", "labels {} do not fit scores {}: expected dims {}", ToString(c.in(labels)), ToString(s),
-                    ToString(LabelDims(s)));
+    return BadInput("E0107", "labels {} do not fit scores {}: expected dims {}",
+                    ToString(c.in(labels)), ToString(s), ToString(LabelDims(s)));
   }
   if (c.has(weights) && c.in(weights).dims != Dims{s.dims[1]}) {
-    return BadInput("E0107", "class weights {} do not fit {} classes", ToString(c.in(weights)), s.dims[1]);
+    return BadInput("E0107", "class weights {} do not fit {} classes", ToString(c.in(weights)),
+                    s.dims[1]);
   }
   return {};
 }
@@ -44,7 +48,8 @@ int Number(const ir::TensorType& t) { return static_cast<int>(t.dtype); }
 
 Operand In(LowerContext& c, size_t i) { return i < c.num_inputs() ? c.in(i) : ir::kNone; }
 
-// ---- CrossEntropy: scores, labels, [weights] -> loss, log_prob, total -------------------------------------------------
+// ---- CrossEntropy: scores, labels, [weights] -> loss, log_prob, total
+// -------------------------------------------------
 
 Status InferCrossEntropy(InferContext& c) {
   AMPC_TRY(CheckLoss(c, 0, 1, 2));
@@ -63,7 +68,8 @@ Status LowerCrossEntropy(LowerContext& c) {
 
 Status GradCrossEntropy(GradContext& g) {
   if (g.dy(1) != ir::kNone) {
-    return Unsupported("E0403", "a gradient into the log-probabilities of the loss is not supported");
+    return Unsupported("E0403",
+                       "a gradient into the log-probabilities of the loss is not supported");
   }
   if (g.Needs(0) && g.dy(0) != ir::kNone) {
     g.Set(0, g.b.Own("CrossEntropyGrad", {g.dy(0), g.y(1), g.x(1), g.x(2), g.y(2)}, g.attrs()));
@@ -77,7 +83,8 @@ Status TrainCrossEntropy(ir::Graph& graph, ir::NodeId id, ir::Builder& b) {
   Attrs attrs = node.attrs;
   std::vector<ir::ValueId> inputs = node.inputs;
   inputs.resize(3, ir::kNone);
-  const std::vector<ir::ValueId> outs = b.Multi(kOwnDomain, "CrossEntropy", inputs, std::move(attrs), 3);
+  const std::vector<ir::ValueId> outs =
+      b.Multi(kOwnDomain, "CrossEntropy", inputs, std::move(attrs), 3);
   if (b.failed()) return b.TakeStatus();
   for (size_t i = 0; i < node.outputs.size(); ++i) {
     if (node.outputs[i] == ir::kNone) continue;
@@ -90,28 +97,41 @@ Status TrainCrossEntropy(ir::Graph& graph, ir::NodeId id, ir::Builder& b) {
   return {};
 }
 
-// Per-sample pieces in ONNX: lp (acc log-probabilities), wl (weight of each label, 0 where ignored), hot (one-hot labels).
-std::string LossPieces(const BodyContext& c, std::string_view log_prob, std::string_view labels, std::string_view weights,
-                       const ir::TensorType& scores) {
+// Per-sample pieces in ONNX: lp (acc log-probabilities), wl (weight of each label, 0 where
+// ignored), hot (one-hot labels).
+std::string LossPieces(const BodyContext& c, std::string_view log_prob, std::string_view labels,
+                       std::string_view weights, const ir::TensorType& scores) {
   const int acc = AccNumber(c);
   const int64_t classes = scores.dims[1];
   const bool ignore = c.attrs.Has("ignore_index");
-  std::string t = fmt::format("lp = Cast <to = {}> ({})\nlab = Cast <to = 7> ({})\none32 = Constant <value_float = 1.0> ()\n"
-                              "one = Cast <to = {}> (one32)\nzero = Sub (one, one)\n", acc, log_prob, labels, acc);
+  std::string t = fmt::format(
+      "lp = Cast <to = {}> ({})\nlab = Cast <to = 7> ({})\none32 = Constant <value_float = 1.0> "
+      "()\n"
+      "one = Cast <to = {}> (one32)\nzero = Sub (one, one)\n",
+      acc, log_prob, labels, acc);
   if (ignore) {
-    t += fmt::format("ign = Constant <value_int = {}> ()\nskip = Equal (lab, ign)\nz64 = Constant <value_int = 0> ()\n"
-                     "safe = Where (skip, z64, lab)\nkeep = Where (skip, zero, one)\n", c.attrs.Int("ignore_index"));
+    t += fmt::format(
+        "ign = Constant <value_int = {}> ()\nskip = Equal (lab, ign)\nz64 = Constant <value_int = "
+        "0> ()\n"
+        "safe = Where (skip, z64, lab)\nkeep = Where (skip, zero, one)\n",
+        c.attrs.Int("ignore_index"));
   } else {
-    t += "safe = Identity (lab)\nlabf = Cast <to = 1> (lab)\nlabz = Sub (labf, labf)\nkz = CastLike (labz, one)\nkeep = Add (kz, one)\n";
+    t += "safe = Identity (lab)\nlabf = Cast <to = 1> (lab)\nlabz = Sub (labf, labf)\nkz = "
+         "CastLike (labz, one)\nkeep = Add (kz, one)\n";
   }
   if (weights.empty()) {
     t += "wl = Identity (keep)\n";
   } else {
-    t += fmt::format("wc = Cast <to = {}> ({})\nwg = Gather <axis = 0> (wc, safe)\nwl = Mul (wg, keep)\n", acc, weights);
+    t += fmt::format(
+        "wc = Cast <to = {}> ({})\nwg = Gather <axis = 0> (wc, safe)\nwl = Mul (wg, keep)\n", acc,
+        weights);
   }
-  t += fmt::format("depth = Constant <value_int = {}> ()\nv01 = Constant <value_floats = [0.0, 1.0]> ()\nv = Cast <to = {}> (v01)\n"
-                   "hot = OneHot <axis = 1> (safe, depth, v)\nax1 = Constant <value_ints = [1]> ()\n"
-                   "wl1 = Unsqueeze (wl, ax1)\nkeep1 = Unsqueeze (keep, ax1)\n", classes, acc);
+  t += fmt::format(
+      "depth = Constant <value_int = {}> ()\nv01 = Constant <value_floats = [0.0, 1.0]> ()\nv = "
+      "Cast <to = {}> (v01)\n"
+      "hot = OneHot <axis = 1> (safe, depth, v)\nax1 = Constant <value_ints = [1]> ()\n"
+      "wl1 = Unsqueeze (wl, ax1)\nkeep1 = Unsqueeze (keep, ax1)\n",
+      classes, acc);
   // Weight of each class in the smoothing term: the class weights, or ones.
   if (weights.empty()) {
     t += "cw = Identity (one)\n";
@@ -123,7 +143,8 @@ std::string LossPieces(const BodyContext& c, std::string_view log_prob, std::str
   return t;
 }
 
-// mass = (1 - e) * wl * hot + e / C * keep * cw: minus its product with lp is the loss of each sample.
+// mass = (1 - e) * wl * hot + e / C * keep * cw: minus its product with lp is the loss of each
+// sample.
 std::string MassText(const BodyContext& c, const ir::TensorType& scores) {
   const double e = c.attrs.Float("label_smoothing", 0);
   return ScalarText("e", e, "one") + ScalarText("n", static_cast<double>(scores.dims[1]), "one") +
@@ -134,22 +155,27 @@ std::string MassText(const BodyContext& c, const ir::TensorType& scores) {
 Result<std::string> BodyCrossEntropy(const BodyContext& c) {
   const ir::TensorType& scores = *c.inputs[0];
   const bool weighted = c.inputs.size() > 2 && c.inputs[2] != nullptr;
-  std::string t = fmt::format("wide = Cast <to = {}> (i0)\nlsm = LogSoftmax <axis = 1> (wide)\n", AccNumber(c));
+  std::string t =
+      fmt::format("wide = Cast <to = {}> (i0)\nlsm = LogSoftmax <axis = 1> (wide)\n", AccNumber(c));
   t += LossPieces(c, "lsm", "i1", weighted ? "i2" : "", scores) + MassText(c, scores);
-  t += "m = Mul (mass, lp)\nms = ReduceSum <keepdims = 0> (m, ax1)\nper = Neg (ms)\ntot = ReduceSum <keepdims = 0> (wl)\n";
+  t += "m = Mul (mass, lp)\nms = ReduceSum <keepdims = 0> (m, ax1)\nper = Neg (ms)\ntot = "
+       "ReduceSum <keepdims = 0> (wl)\n";
   const std::string_view reduction = c.attrs.String("reduction", "mean");
   if (reduction == "none") {
     t += "l = Identity (per)\n";
   } else if (reduction == "sum") {
     t += "l = ReduceSum <keepdims = 0> (per)\n";
   } else {
-    t += "ls = ReduceSum <keepdims = 0> (per)\nempty = Equal (tot, zero)\nden = Where (empty, one, tot)\nl = Div (ls, den)\n";
+    t += "ls = ReduceSum <keepdims = 0> (per)\nempty = Equal (tot, zero)\nden = Where (empty, one, "
+         "tot)\nl = Div (ls, den)\n";
   }
-  return t + fmt::format("o0 = Cast <to = {}> (l)\no1 = Cast <to = {}> (lp)\no2 = Cast <to = {}> (tot)\n", Number(*c.outputs[0]),
-                         Number(*c.outputs[1]), Number(*c.outputs[2]));
+  return t + fmt::format(
+                 "o0 = Cast <to = {}> (l)\no1 = Cast <to = {}> (lp)\no2 = Cast <to = {}> (tot)\n",
+                 Number(*c.outputs[0]), Number(*c.outputs[1]), Number(*c.outputs[2]));
 }
 
-// ---- CrossEntropyGrad: dloss, log_prob, labels, weights, total -> dscores ---------------------------------------------
+// ---- CrossEntropyGrad: dloss, log_prob, labels, weights, total -> dscores
+// ---------------------------------------------
 
 Status InferCrossEntropyGrad(InferContext& c) {
   AMPC_TRY(CheckLoss(c, 1, 2, 3));
@@ -158,7 +184,8 @@ Status InferCrossEntropyGrad(InferContext& c) {
 }
 
 Status LowerCrossEntropyGrad(LowerContext& c) {
-  c.Call("softmax_cross_entropy_bwd", LossParams(c.attrs()), {c.in(0), c.in(1), c.in(2), c.in(3), c.in(4)}, {c.out(0)});
+  c.Call("softmax_cross_entropy_bwd", LossParams(c.attrs()),
+         {c.in(0), c.in(1), c.in(2), c.in(3), c.in(4)}, {c.out(0)});
   return {};
 }
 
@@ -168,33 +195,43 @@ std::string UpstreamText(const BodyContext& c, std::string_view total) {
   std::string t = fmt::format("dl = Cast <to = {}> (i0)\n", AccNumber(c));
   if (reduction == "none") return t + "dl1 = Unsqueeze (dl, ax1)\n";
   if (reduction == "sum") return t + "dl1 = Identity (dl)\n";
-  return t + fmt::format("tt = Cast <to = {}> ({})\nempty = Equal (tt, zero)\nden = Where (empty, one, tt)\ndl1 = Div (dl, den)\n",
-                         AccNumber(c), total);
+  return t + fmt::format(
+                 "tt = Cast <to = {}> ({})\nempty = Equal (tt, zero)\nden = Where (empty, one, "
+                 "tt)\ndl1 = Div (dl, den)\n",
+                 AccNumber(c), total);
 }
 
 Result<std::string> BodyCrossEntropyGrad(const BodyContext& c) {
   const ir::TensorType& scores = *c.inputs[1];
-  std::string t = LossPieces(c, "i1", "i2", c.inputs[3] != nullptr ? "i3" : "", scores) + MassText(c, scores) + UpstreamText(c, "i4");
-  return t + fmt::format("p = Exp (lp)\nsum = ReduceSum (mass, ax1)\nps = Mul (p, sum)\nd = Sub (ps, mass)\ndx = Mul (d, dl1)\n"
-                         "o0 = Cast <to = {}> (dx)\n", Number(*c.outputs[0]));
+  std::string t = LossPieces(c, "i1", "i2", c.inputs[3] != nullptr ? "i3" : "", scores) +
+                  MassText(c, scores) + UpstreamText(c, "i4");
+  return t + fmt::format(
+                 "p = Exp (lp)\nsum = ReduceSum (mass, ax1)\nps = Mul (p, sum)\nd = Sub (ps, "
+                 "mass)\ndx = Mul (d, dl1)\n"
+                 "o0 = Cast <to = {}> (dx)\n",
+                 Number(*c.outputs[0]));
 }
 
-// ---- Nll: log_prob, labels, [weights] -> loss, total ------------------------------------------------------------------
+// ---- Nll: log_prob, labels, [weights] -> loss, total
+// ------------------------------------------------------------------
 
 Status InferNll(InferContext& c) {
   AMPC_TRY(CheckLoss(c, 0, 1, 2));
   const ir::TensorType& s = c.in(0);
-  c.outputs = {{s.dtype, c.attrs.String("reduction", "mean") == "none" ? LabelDims(s) : Dims{}}, {Acc(s.dtype), {}}};
+  c.outputs = {{s.dtype, c.attrs.String("reduction", "mean") == "none" ? LabelDims(s) : Dims{}},
+               {Acc(s.dtype), {}}};
   return {};
 }
 
 Status LowerNll(LowerContext& c) {
-  c.Call("nll_loss", LossParams(c.attrs()), {c.in(0), c.in(1), In(c, 2)}, {c.out(0), c.num_outputs() > 1 ? c.out(1) : ir::kNone});
+  c.Call("nll_loss", LossParams(c.attrs()), {c.in(0), c.in(1), In(c, 2)},
+         {c.out(0), c.num_outputs() > 1 ? c.out(1) : ir::kNone});
   return {};
 }
 
 Status GradNll(GradContext& g) {
-  if (g.Needs(0)) g.Set(0, g.b.Own("NllGrad", {g.dy(0), g.x(0), g.x(1), g.x(2), g.y(1)}, g.attrs()));
+  if (g.Needs(0))
+    g.Set(0, g.b.Own("NllGrad", {g.dy(0), g.x(0), g.x(1), g.x(2), g.y(1)}, g.attrs()));
   return {};
 }
 
@@ -215,19 +252,23 @@ Result<std::string> BodyNll(const BodyContext& c) {
   const ir::TensorType& scores = *c.inputs[0];
   const bool weighted = c.inputs.size() > 2 && c.inputs[2] != nullptr;
   std::string t = LossPieces(c, "i0", "i1", weighted ? "i2" : "", scores);
-  t += "h1 = Mul (hot, wl1)\nm = Mul (h1, lp)\nms = ReduceSum <keepdims = 0> (m, ax1)\nper = Neg (ms)\ntot = ReduceSum <keepdims = 0> (wl)\n";
+  t += "h1 = Mul (hot, wl1)\nm = Mul (h1, lp)\nms = ReduceSum <keepdims = 0> (m, ax1)\nper = Neg "
+       "(ms)\ntot = ReduceSum <keepdims = 0> (wl)\n";
   const std::string_view reduction = c.attrs.String("reduction", "mean");
   if (reduction == "none") {
     t += "l = Identity (per)\n";
   } else if (reduction == "sum") {
     t += "l = ReduceSum <keepdims = 0> (per)\n";
   } else {
-    t += "ls = ReduceSum <keepdims = 0> (per)\nempty = Equal (tot, zero)\nden = Where (empty, one, tot)\nl = Div (ls, den)\n";
+    t += "ls = ReduceSum <keepdims = 0> (per)\nempty = Equal (tot, zero)\nden = Where (empty, one, "
+         "tot)\nl = Div (ls, den)\n";
   }
-  return t + fmt::format("o0 = Cast <to = {}> (l)\no1 = Cast <to = {}> (tot)\n", Number(*c.outputs[0]), Number(*c.outputs[1]));
+  return t + fmt::format("o0 = Cast <to = {}> (l)\no1 = Cast <to = {}> (tot)\n",
+                         Number(*c.outputs[0]), Number(*c.outputs[1]));
 }
 
-// ---- NllGrad: dloss, log_prob (only its form is read), labels, weights, total -> dlog_prob -----------------------------
+// ---- NllGrad: dloss, log_prob (only its form is read), labels, weights, total -> dlog_prob
+// -----------------------------
 
 Status InferNllGrad(InferContext& c) {
   AMPC_TRY(CheckLoss(c, 1, 2, 3));
@@ -242,11 +283,16 @@ Status LowerNllGrad(LowerContext& c) {
 
 Result<std::string> BodyNllGrad(const BodyContext& c) {
   const ir::TensorType& scores = *c.inputs[1];
-  std::string t = LossPieces(c, "i1", "i2", c.inputs[3] != nullptr ? "i3" : "", scores) + UpstreamText(c, "i4");
-  return t + fmt::format("h1 = Mul (hot, wl1)\nh2 = Mul (h1, dl1)\ndx = Neg (h2)\no0 = Cast <to = {}> (dx)\n", Number(*c.outputs[0]));
+  std::string t =
+      LossPieces(c, "i1", "i2", c.inputs[3] != nullptr ? "i3" : "", scores) + UpstreamText(c, "i4");
+  return t +
+         fmt::format(
+             "h1 = Mul (hot, wl1)\nh2 = Mul (h1, dl1)\ndx = Neg (h2)\no0 = Cast <to = {}> (dx)\n",
+             Number(*c.outputs[0]));
 }
 
-// ---- TopKCorrect: scores, labels -> 1 where the label is among the k best ----------------------------------------------
+// ---- TopKCorrect: scores, labels -> 1 where the label is among the k best
+// ----------------------------------------------
 
 Status InferTopK(InferContext& c) {
   AMPC_TRY(CheckLoss(c, 0, 1, 2));
@@ -261,9 +307,13 @@ Status LowerTopK(LowerContext& c) {
 
 Result<std::string> BodyTopK(const BodyContext& c) {
   const int64_t k = std::min<int64_t>(c.attrs.Int("k", 1), c.inputs[0]->dims[1]);
-  return fmt::format("w = Cast <to = {}> (i0)\nk = Constant <value_ints = [{}]> ()\ntv, ti = TopK <axis = 1> (w, k)\n"
-                     "lab = Cast <to = 7> (i1)\na = Constant <value_ints = [1]> ()\nl1 = Unsqueeze (lab, a)\nh = Equal (ti, l1)\n"
-                     "hf = Cast <to = 1> (h)\no0 = ReduceMax <keepdims = 0> (hf, a)\n", AccNumber(c), k);
+  return fmt::format(
+      "w = Cast <to = {}> (i0)\nk = Constant <value_ints = [{}]> ()\ntv, ti = TopK <axis = 1> (w, "
+      "k)\n"
+      "lab = Cast <to = 7> (i1)\na = Constant <value_ints = [1]> ()\nl1 = Unsqueeze (lab, a)\nh = "
+      "Equal (ti, l1)\n"
+      "hf = Cast <to = 1> (h)\no0 = ReduceMax <keepdims = 0> (hf, a)\n",
+      AccNumber(c), k);
 }
 
 // clang-format off

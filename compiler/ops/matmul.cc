@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products: MatMul, Gemm, and MatMulEx, the own op that their gradients use so that no transpose is ever copied.
+// Matrix products: MatMul, Gemm, and MatMulEx, the own op that their gradients use so that no
+// transpose is ever copied.
 #include <algorithm>
 
 #include "compiler/ir/builder.h"
@@ -17,29 +18,36 @@ Dims AsMatrix(Dims dims, bool left) {
 }
 
 Result<Dims> ProductDims(const Dims& a, const Dims& b, bool trans_a, bool trans_b) {
-  if (a.size() < 2 || b.size() < 2) return BadInput("E0107", "operands {} and {} are not matrices", ToString(a), ToString(b));
+  if (a.size() < 2 || b.size() < 2)
+    return BadInput("E0107", "operands {} and {} are not matrices", ToString(a), ToString(b));
   const int64_t m = a[a.size() - (trans_a ? 1 : 2)], ka = a[a.size() - (trans_a ? 2 : 1)];
   const int64_t kb = b[b.size() - (trans_b ? 1 : 2)], n = b[b.size() - (trans_b ? 2 : 1)];
   if (ka != kb) {
-    return BadInput("E0107", "inner dimensions differ: {} has {}, {} has {}", ToString(a), ka, ToString(b), kb);
+    return BadInput("E0107", "inner dimensions differ: {} has {}, {} has {}", ToString(a), ka,
+                    ToString(b), kb);
   }
-  AMPC_ASSIGN(Dims out, BroadcastDims(std::span(a).first(a.size() - 2), std::span(b).first(b.size() - 2)));
+  AMPC_ASSIGN(Dims out,
+              BroadcastDims(std::span(a).first(a.size() - 2), std::span(b).first(b.size() - 2)));
   out.push_back(m);
   out.push_back(n);
   return out;
 }
 
-// ---- MatMulEx: op(a) op(b) * alpha, output dtype `to` ----------------------------------------------------------------
+// ---- MatMulEx: op(a) op(b) * alpha, output dtype `to`
+// ----------------------------------------------------------------
 
 Status InferMatMulEx(InferContext& c) {
-  AMPC_ASSIGN(Dims dims, ProductDims(c.in(0).dims, c.in(1).dims, c.attrs.Int("trans_a") != 0, c.attrs.Int("trans_b") != 0));
+  AMPC_ASSIGN(Dims dims, ProductDims(c.in(0).dims, c.in(1).dims, c.attrs.Int("trans_a") != 0,
+                                     c.attrs.Int("trans_b") != 0));
   const auto to = static_cast<DType>(c.attrs.Int("to", static_cast<int64_t>(c.in(0).dtype)));
   c.outputs = {{to, std::move(dims)}};
   return {};
 }
 
 Status LowerMatMulEx(LowerContext& c) {
-  Attrs params{{"trans_a", c.attrs().Int("trans_a")}, {"trans_b", c.attrs().Int("trans_b")}, {"alpha", c.attrs().Float("alpha", 1)}};
+  Attrs params{{"trans_a", c.attrs().Int("trans_a")},
+               {"trans_b", c.attrs().Int("trans_b")},
+               {"alpha", c.attrs().Float("alpha", 1)}};
   if (c.attrs().Has("post")) params.Set("post", std::string(c.attrs().String("post")));
   c.Call("matmul", std::move(params), {c.in(0), c.in(1), c.in(2)}, {c.out(0)});
   return {};
@@ -77,10 +85,12 @@ Result<std::string> BodyMatMulEx(const BodyContext& c) {
     text += fmt::format("r = Relu ({})\n", last);
     last = "r";
   }
-  return text + fmt::format("o0 = Cast <to = {}> ({})\n", static_cast<int>(c.outputs[0]->dtype), last);
+  return text +
+         fmt::format("o0 = Cast <to = {}> ({})\n", static_cast<int>(c.outputs[0]->dtype), last);
 }
 
-ir::ValueId Product(ir::Builder& b, ir::ValueId x, bool trans_x, ir::ValueId y, bool trans_y, double alpha = 1) {
+ir::ValueId Product(ir::Builder& b, ir::ValueId x, bool trans_x, ir::ValueId y, bool trans_y,
+                    double alpha = 1) {
   Attrs attrs{{"trans_a", int64_t{trans_x}}, {"trans_b", int64_t{trans_y}}};
   if (alpha != 1) attrs.Set("alpha", alpha);
   return b.Own("MatMulEx", {x, y}, std::move(attrs));
@@ -96,15 +106,20 @@ ir::ValueId Flatten(ir::Builder& b, ir::ValueId v) {
   return b.Reshape(v, Dims{rows, columns});
 }
 
-// ---- MatMul ----------------------------------------------------------------------------------------------------------
+// ---- MatMul
+// ----------------------------------------------------------------------------------------------------------
 
 Status GradMatMul(GradContext& g) {
   const Dims da = AsMatrix(g.type(g.x(0)).dims, true), db = AsMatrix(g.type(g.x(1)).dims, false);
   AMPC_ASSIGN(const Dims dyd, ProductDims(da, db, false, false));
-  const ir::ValueId a = g.b.Reshape(g.x(0), da), b = g.b.Reshape(g.x(1), db), dy = g.b.Reshape(g.dy(), dyd);
-  if (g.Needs(0)) g.Set(0, g.b.Reshape(g.b.ReduceToDims(Product(g.b, dy, false, b, true), da), g.type(g.x(0)).dims));
+  const ir::ValueId a = g.b.Reshape(g.x(0), da), b = g.b.Reshape(g.x(1), db),
+                    dy = g.b.Reshape(g.dy(), dyd);
+  if (g.Needs(0))
+    g.Set(0,
+          g.b.Reshape(g.b.ReduceToDims(Product(g.b, dy, false, b, true), da), g.type(g.x(0)).dims));
   if (g.Needs(1)) {
-    // A weight shared by all batches: its gradient is one product over all rows, accumulated in fp32, rounded once.
+    // A weight shared by all batches: its gradient is one product over all rows, accumulated in
+    // fp32, rounded once.
     const bool shared = db.size() == 2;
     const ir::ValueId dw = shared ? Product(g.b, Flatten(g.b, a), true, Flatten(g.b, dy), false)
                                   : g.b.ReduceToDims(Product(g.b, a, true, dy, false), db);
@@ -120,18 +135,22 @@ Status LowerMatMul(LowerContext& c) {
   AMPC_ASSIGN(y.dims, ProductDims(a.dims, b.dims, false, false));
   Attrs params;
   if (c.attrs().Has("post")) params.Set("post", std::string(c.attrs().String("post")));
-  c.Call("matmul", std::move(params), {c.View(c.in(0), a), c.View(c.in(1), b), ir::kNone}, {c.View(c.out(0), y)});
+  c.Call("matmul", std::move(params), {c.View(c.in(0), a), c.View(c.in(1), b), ir::kNone},
+         {c.View(c.out(0), y)});
   return {};
 }
 
-// ---- Gemm ------------------------------------------------------------------------------------------------------------
+// ---- Gemm
+// ------------------------------------------------------------------------------------------------------------
 
 Status GradGemm(GradContext& g) {
   const bool ta = g.attrs().Int("transA") != 0, tb = g.attrs().Int("transB") != 0;
   const double alpha = g.attrs().Float("alpha", 1), beta = g.attrs().Float("beta", 1);
   const ir::ValueId a = g.x(0), b = g.x(1), dy = g.dy();
-  if (g.Needs(0)) g.Set(0, ta ? Product(g.b, b, tb, dy, true, alpha) : Product(g.b, dy, false, b, !tb, alpha));
-  if (g.Needs(1)) g.Set(1, tb ? Product(g.b, dy, true, a, ta, alpha) : Product(g.b, a, !ta, dy, false, alpha));
+  if (g.Needs(0))
+    g.Set(0, ta ? Product(g.b, b, tb, dy, true, alpha) : Product(g.b, dy, false, b, !tb, alpha));
+  if (g.Needs(1))
+    g.Set(1, tb ? Product(g.b, dy, true, a, ta, alpha) : Product(g.b, a, !ta, dy, false, alpha));
   if (g.Needs(2)) {
     const ir::ValueId dc = g.b.ReduceToDims(dy, g.type(g.x(2)).dims);
     g.Set(2, beta == 1 ? dc : g.b.Map("x0 * $beta", {dc}, g.type(g.x(2)).dtype, {{"beta", beta}}));
@@ -151,10 +170,28 @@ Status LowerGemm(LowerContext& c) {
 }
 
 constexpr OpDef kOps[] = {
-    {.name = "MatMul", .since = 13, .in = 2, .cast = kLowClass, .grad = GradMatMul, .lower = LowerMatMul, .traits = {.epilogue = true}},
-    {.name = "Gemm", .since = 13, .in = {2, 3}, .cast = kLowClass, .grad = GradGemm, .lower = LowerGemm, .traits = {.epilogue = true}},
-    {.domain = kOwnDomain, .name = "MatMulEx", .in = {2, 3}, .cast = kLowClass, .infer = InferMatMulEx,
-     .lower = LowerMatMulEx, .body = BodyMatMulEx, .traits = {.wide_output = true}},
+    {.name = "MatMul",
+     .since = 13,
+     .in = 2,
+     .cast = kLowClass,
+     .grad = GradMatMul,
+     .lower = LowerMatMul,
+     .traits = {.epilogue = true}},
+    {.name = "Gemm",
+     .since = 13,
+     .in = {2, 3},
+     .cast = kLowClass,
+     .grad = GradGemm,
+     .lower = LowerGemm,
+     .traits = {.epilogue = true}},
+    {.domain = kOwnDomain,
+     .name = "MatMulEx",
+     .in = {2, 3},
+     .cast = kLowClass,
+     .infer = InferMatMulEx,
+     .lower = LowerMatMulEx,
+     .body = BodyMatMulEx,
+     .traits = {.wide_output = true}},
 };
 
 }  // namespace

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ops that move elements: Transpose, Slice, Split, Concat, Expand, Gather, Pad, and the adjoints that their gradients use.
+// Ops that move elements: Transpose, Slice, Split, Concat, Expand, Gather, Pad, and the adjoints
+// that their gradients use.
 //
-// All but Concat and Gather lower to `copy` (a strided read) or `scatter_copy` (a strided write into a filled tensor).
+// All but Concat and Gather lower to `copy` (a strided read) or `scatter_copy` (a strided write
+// into a filled tensor).
 #include <algorithm>
 #include <numeric>
 
@@ -12,14 +14,17 @@
 namespace ampc {
 namespace {
 
-int64_t NormalAxis(int64_t axis, size_t rank) { return axis < 0 ? axis + static_cast<int64_t>(rank) : axis; }
+int64_t NormalAxis(int64_t axis, size_t rank) {
+  return axis < 0 ? axis + static_cast<int64_t>(rank) : axis;
+}
 
 // y[i] = x[offset + i * strides]
 void EmitCopy(LowerContext& c, Operand x, Operand y, int64_t offset, std::vector<int64_t> strides) {
   c.Call("copy", {{"offset", offset}, {"strides", std::move(strides)}}, {x}, {y});
 }
 
-// ---- Transpose -------------------------------------------------------------------------------------------------------
+// ---- Transpose
+// -------------------------------------------------------------------------------------------------------
 
 std::vector<int64_t> Permutation(const Attrs& attrs, size_t rank) {
   std::vector<int64_t> perm = attrs.Ints("perm");
@@ -33,14 +38,16 @@ std::vector<int64_t> Permutation(const Attrs& attrs, size_t rank) {
 Status GradTranspose(GradContext& g) {
   const std::vector<int64_t> perm = Permutation(g.attrs(), g.type(g.x(0)).dims.size());
   std::vector<int64_t> inverse(perm.size());
-  for (size_t i = 0; i < perm.size(); ++i) inverse[static_cast<size_t>(perm[i])] = static_cast<int64_t>(i);
+  for (size_t i = 0; i < perm.size(); ++i)
+    inverse[static_cast<size_t>(perm[i])] = static_cast<int64_t>(i);
   if (g.Needs(0)) g.Set(0, g.b.Transpose(g.dy(), std::move(inverse)));
   return {};
 }
 
 Status LowerTranspose(LowerContext& c) {
   const TensorDesc& x = c.desc(c.in(0));
-  const std::vector<int64_t> perm = Permutation(c.attrs(), x.dims.size()), from = StridesOf(x.dims, x.layout);
+  const std::vector<int64_t> perm = Permutation(c.attrs(), x.dims.size()),
+                             from = StridesOf(x.dims, x.layout);
   std::vector<int64_t> strides;
   int64_t previous = -1;
   bool moves = false;  // moving axes of size 1 moves no bytes
@@ -58,14 +65,16 @@ Status LowerTranspose(LowerContext& c) {
   return {};
 }
 
-// ---- Slice -----------------------------------------------------------------------------------------------------------
+// ---- Slice
+// -----------------------------------------------------------------------------------------------------------
 
 // What a Slice reads, per axis: first index and step. Lengths are the output's dims.
 struct Window {
   std::vector<int64_t> start, step;
 };
 
-Result<Window> SliceWindow(const Dims& dims, const HostTensor* starts, const HostTensor* axes, const HostTensor* steps) {
+Result<Window> SliceWindow(const Dims& dims, const HostTensor* starts, const HostTensor* axes,
+                           const HostTensor* steps) {
   Window w{std::vector<int64_t>(dims.size(), 0), std::vector<int64_t>(dims.size(), 1)};
   if (starts == nullptr) return BadInput("E0108", "'starts' is not known at compile time");
   for (int64_t i = 0; i < starts->elements(); ++i) {
@@ -73,7 +82,8 @@ Result<Window> SliceWindow(const Dims& dims, const HostTensor* starts, const Hos
     const int64_t step = steps ? steps->GetInt(i) : 1, n = dims[axis];
     int64_t start = starts->GetInt(i);
     if (start < 0) start += n;
-    w.start[axis] = step > 0 ? std::clamp<int64_t>(start, 0, n) : std::clamp<int64_t>(start, 0, std::max<int64_t>(n - 1, 0));
+    w.start[axis] = step > 0 ? std::clamp<int64_t>(start, 0, n)
+                             : std::clamp<int64_t>(start, 0, std::max<int64_t>(n - 1, 0));
     w.step[axis] = step;
   }
   return w;
@@ -97,7 +107,8 @@ Status LowerSliceGrad(LowerContext& c) {
     offset += start[i] * strides[i];
     strides[i] *= step[i];
   }
-  c.Call("scatter_copy", {{"offset", offset}, {"strides", std::move(strides)}, {"value", 0.0}}, {c.in(0)}, {c.out(0)});
+  c.Call("scatter_copy", {{"offset", offset}, {"strides", std::move(strides)}, {"value", 0.0}},
+         {c.in(0)}, {c.out(0)});
   return {};
 }
 
@@ -114,24 +125,32 @@ Result<std::string> BodySliceGrad(const BodyContext& c) {
     std::vector<int64_t> shape(dims.size(), 1);
     shape[i] = n;
     text += fmt::format(
-        "a{0} = Constant <value_int = {1}> ()\nb{0} = Constant <value_int = {2}> ()\nd{0} = Constant <value_int = {3}> ()\n"
-        "r{0} = Range (a{0}, b{0}, d{0})\ns{0} = Constant <value_ints = [{4}]> ()\np{0} = Reshape <allowzero = 1> (r{0}, s{0})\n",
-        i, start[i] * strides[i], (start[i] + n * step[i]) * strides[i], step[i] * strides[i], ListText(shape));
+        "a{0} = Constant <value_int = {1}> ()\nb{0} = Constant <value_int = {2}> ()\nd{0} = "
+        "Constant <value_int = {3}> ()\n"
+        "r{0} = Range (a{0}, b{0}, d{0})\ns{0} = Constant <value_ints = [{4}]> ()\np{0} = Reshape "
+        "<allowzero = 1> (r{0}, s{0})\n",
+        i, start[i] * strides[i], (start[i] + n * step[i]) * strides[i], step[i] * strides[i],
+        ListText(shape));
     text += i == 0 ? "q0 = Identity (p0)\n" : fmt::format("q{0} = Add (q{1}, p{0})\n", i, i - 1);
   }
-  return text + fmt::format(
-                    "n = Constant <value_ints = [{}]> ()\nm = Constant <value_ints = [{}]> ()\n"
-                    "zero = ConstantOfShape <value = float[1] {{0}}> (n)\nz = CastLike (zero, i0)\n"
-                    "flat = Reshape <allowzero = 1> (i0, m)\npos = Reshape <allowzero = 1> (q{}, m)\nw = ScatterElements <axis = 0> (z, pos, flat)\n"
-                    "shape = Constant <value_ints = [{}]> ()\no0 = Reshape <allowzero = 1> (w, shape)\n",
-                    total, count, dims.empty() ? 0 : dims.size() - 1, ListText(dims));
+  return text +
+         fmt::format(
+             "n = Constant <value_ints = [{}]> ()\nm = Constant <value_ints = [{}]> ()\n"
+             "zero = ConstantOfShape <value = float[1] {{0}}> (n)\nz = CastLike (zero, i0)\n"
+             "flat = Reshape <allowzero = 1> (i0, m)\npos = Reshape <allowzero = 1> (q{}, m)\nw = "
+             "ScatterElements <axis = 0> (z, pos, flat)\n"
+             "shape = Constant <value_ints = [{}]> ()\no0 = Reshape <allowzero = 1> (w, shape)\n",
+             total, count, dims.empty() ? 0 : dims.size() - 1, ListText(dims));
 }
 
-const HostTensor* ConstantInput(const GradContext& g, size_t i) { return g.graph().ConstantOf(g.x(i)); }
+const HostTensor* ConstantInput(const GradContext& g, size_t i) {
+  return g.graph().ConstantOf(g.x(i));
+}
 
 Status GradSlice(GradContext& g) {
   const Dims dims = g.type(g.x(0)).dims;
-  AMPC_ASSIGN(const Window w, SliceWindow(dims, ConstantInput(g, 1), ConstantInput(g, 3), ConstantInput(g, 4)));
+  AMPC_ASSIGN(const Window w,
+              SliceWindow(dims, ConstantInput(g, 1), ConstantInput(g, 3), ConstantInput(g, 4)));
   if (g.Needs(0)) g.Set(0, SliceGrad(g.b, g.dy(), dims, w));
   return {};
 }
@@ -149,18 +168,21 @@ Status LowerSlice(LowerContext& c) {
   return {};
 }
 
-// ---- Split, Concat ---------------------------------------------------------------------------------------------------
+// ---- Split, Concat
+// ---------------------------------------------------------------------------------------------------
 
 Status GradSplit(GradContext& g) {
   if (!g.Needs(0)) return {};
-  const auto axis = static_cast<size_t>(NormalAxis(g.attrs().Int("axis"), g.type(g.x(0)).dims.size()));
+  const auto axis =
+      static_cast<size_t>(NormalAxis(g.attrs().Int("axis"), g.type(g.x(0)).dims.size()));
   std::vector<ir::ValueId> parts;
   for (size_t i = 0; i < g.node.outputs.size(); ++i) {
     if (g.dy(i) != ir::kNone) {
       parts.push_back(g.dy(i));
       continue;
     }
-    if (g.y(i) == ir::kNone) return BadInput("E0402", "an output of Split is left out: its gradient has no shape");
+    if (g.y(i) == ir::kNone)
+      return BadInput("E0402", "an output of Split is left out: its gradient has no shape");
     const ir::TensorType t = g.type(g.y(i));
     parts.push_back(g.b.Expand(g.b.Scalar(t.dtype, 0), t.dims));
   }
@@ -190,7 +212,8 @@ Status GradConcat(GradContext& g) {
   for (size_t i = 0; i < g.node.inputs.size(); ++i) {
     const int64_t n = g.type(g.x(i)).dims[axis];
     if (g.Needs(i)) {
-      g.Set(i, g.b.Op("Slice", {g.dy(), g.b.Ints({at}), g.b.Ints({at + n}), g.b.Ints({static_cast<int64_t>(axis)})}));
+      g.Set(i, g.b.Op("Slice", {g.dy(), g.b.Ints({at}), g.b.Ints({at + n}),
+                                g.b.Ints({static_cast<int64_t>(axis)})}));
     }
     at += n;
   }
@@ -205,7 +228,8 @@ Status LowerConcat(LowerContext& c) {
   return {};
 }
 
-// ---- Expand, Pad -----------------------------------------------------------------------------------------------------
+// ---- Expand, Pad
+// -----------------------------------------------------------------------------------------------------
 
 Status GradExpand(GradContext& g) {
   if (g.Needs(0)) g.Set(0, g.dy());  // Set sums the broadcast axes
@@ -247,7 +271,8 @@ Result<Pads> PadsOf(size_t rank, const HostTensor* pads, const HostTensor* axes)
 
 Status CheckPadMode(const Attrs& attrs) {
   const std::string_view mode = attrs.String("mode", "constant");
-  if (mode != "constant") return Unsupported("E0102", "Pad mode '{}' is not supported, 'constant' is", mode);
+  if (mode != "constant")
+    return Unsupported("E0102", "Pad mode '{}' is not supported, 'constant' is", mode);
   return {};
 }
 
@@ -288,11 +313,13 @@ Status LowerPad(LowerContext& c) {
     EmitCopy(c, c.in(0), source, read, from);
   }
   const double fill = value != nullptr ? value->GetDouble(0) : 0.0;
-  c.Call("scatter_copy", {{"offset", write}, {"strides", to}, {"value", fill}}, {source}, {c.out(0)});
+  c.Call("scatter_copy", {{"offset", write}, {"strides", to}, {"value", fill}}, {source},
+         {c.out(0)});
   return {};
 }
 
-// ---- Gather ----------------------------------------------------------------------------------------------------------
+// ---- Gather
+// ----------------------------------------------------------------------------------------------------------
 
 Status InferGatherGrad(InferContext& c) {
   c.outputs = {{c.in(0).dtype, c.attrs.Ints("dims")}};
@@ -302,7 +329,8 @@ Status InferGatherGrad(InferContext& c) {
 Status GradGather(GradContext& g) {
   if (!g.Needs(0)) return {};
   const Dims dims = g.type(g.x(0)).dims;
-  g.Set(0, g.b.Own("GatherGrad", {g.dy(), g.x(1)}, {{"dims", dims}, {"axis", NormalAxis(g.attrs().Int("axis"), dims.size())}}));
+  g.Set(0, g.b.Own("GatherGrad", {g.dy(), g.x(1)},
+                   {{"dims", dims}, {"axis", NormalAxis(g.attrs().Int("axis"), dims.size())}}));
   return {};
 }
 
@@ -327,15 +355,21 @@ Result<std::string> BodyGatherGrad(const BodyContext& c) {
   for (size_t i = axis + 1; i < dims.size(); ++i) inner *= dims[i];
   const int64_t count = c.inputs[1]->elements();
   return fmt::format(
-      "w = Cast <to = {0}> (i0)\nfs = Constant <value_ints = [{1}, {2}, {3}]> ()\nf = Reshape <allowzero = 1> (w, fs)\n"
-      "is = Constant <value_ints = [{2}]> ()\nix64 = Cast <to = 7> (i1)\nix = Reshape <allowzero = 1> (ix64, is)\n"
-      "depth = Constant <value_int = {4}> ()\nv32 = Constant <value_floats = [0.0, 1.0]> ()\nv = Cast <to = {0}> (v32)\n"
+      "w = Cast <to = {0}> (i0)\nfs = Constant <value_ints = [{1}, {2}, {3}]> ()\nf = Reshape "
+      "<allowzero = 1> (w, fs)\n"
+      "is = Constant <value_ints = [{2}]> ()\nix64 = Cast <to = 7> (i1)\nix = Reshape <allowzero = "
+      "1> (ix64, is)\n"
+      "depth = Constant <value_int = {4}> ()\nv32 = Constant <value_floats = [0.0, 1.0]> ()\nv = "
+      "Cast <to = {0}> (v32)\n"
       "hot = OneHot <axis = 0> (ix, depth, v)\np = MatMul (hot, f)\n"
-      "os = Constant <value_ints = [{5}]> ()\nr = Reshape <allowzero = 1> (p, os)\no0 = Cast <to = {6}> (r)\n",
-      static_cast<int>(compute), outer, count, inner, dims[axis], ListText(dims), static_cast<int>(c.outputs[0]->dtype));
+      "os = Constant <value_ints = [{5}]> ()\nr = Reshape <allowzero = 1> (p, os)\no0 = Cast <to = "
+      "{6}> (r)\n",
+      static_cast<int>(compute), outer, count, inner, dims[axis], ListText(dims),
+      static_cast<int>(c.outputs[0]->dtype));
 }
 
-// ---- change of layout ------------------------------------------------------------------------------------------------
+// ---- change of layout
+// ------------------------------------------------------------------------------------------------
 
 Status LowerToLayout(LowerContext& c) {
   const TensorDesc& x = c.desc(c.in(0));
@@ -357,16 +391,55 @@ Status InferSame(InferContext& c) {
 Result<std::string> BodyIdentity(const BodyContext&) { return std::string("o0 = Identity (i0)\n"); }
 
 constexpr OpDef kOps[] = {
-    {.name = "Transpose", .since = 21, .grad = GradTranspose, .lower = LowerTranspose, .traits = {.movement = true}},
-    {.name = "Slice", .since = 13, .in = {3, 5}, .grad = GradSlice, .lower = LowerSlice, .traits = {.movement = true}},
-    {.name = "Split", .since = 18, .in = {1, 2}, .out = {1, kVariadic}, .grad = GradSplit, .lower = LowerSplit},
-    {.name = "Concat", .since = 13, .in = {1, kVariadic}, .cast = kWidestClass, .grad = GradConcat, .lower = LowerConcat},
-    {.name = "Expand", .since = 13, .in = 2, .grad = GradExpand, .lower = LowerExpand, .traits = {.movement = true}},
+    {.name = "Transpose",
+     .since = 21,
+     .grad = GradTranspose,
+     .lower = LowerTranspose,
+     .traits = {.movement = true}},
+    {.name = "Slice",
+     .since = 13,
+     .in = {3, 5},
+     .grad = GradSlice,
+     .lower = LowerSlice,
+     .traits = {.movement = true}},
+    {.name = "Split",
+     .since = 18,
+     .in = {1, 2},
+     .out = {1, kVariadic},
+     .grad = GradSplit,
+     .lower = LowerSplit},
+    {.name = "Concat",
+     .since = 13,
+     .in = {1, kVariadic},
+     .cast = kWidestClass,
+     .grad = GradConcat,
+     .lower = LowerConcat},
+    {.name = "Expand",
+     .since = 13,
+     .in = 2,
+     .grad = GradExpand,
+     .lower = LowerExpand,
+     .traits = {.movement = true}},
     {.name = "Pad", .since = 23, .in = {2, 4}, .grad = GradPad, .lower = LowerPad},
     {.name = "Gather", .since = 13, .in = 2, .grad = GradGather, .lower = LowerGather},
-    {.domain = kOwnDomain, .name = "SliceGrad", .infer = InferSliceGrad, .lower = LowerSliceGrad, .body = BodySliceGrad},
-    {.domain = kOwnDomain, .name = "GatherGrad", .in = 2, .infer = InferGatherGrad, .lower = LowerGatherGrad, .body = BodyGatherGrad},
-    {.domain = kOwnDomain, .name = "ToLayout", .channel_slots = 1, .channel_outputs = 1, .infer = InferSame, .lower = LowerToLayout, .body = BodyIdentity,
+    {.domain = kOwnDomain,
+     .name = "SliceGrad",
+     .infer = InferSliceGrad,
+     .lower = LowerSliceGrad,
+     .body = BodySliceGrad},
+    {.domain = kOwnDomain,
+     .name = "GatherGrad",
+     .in = 2,
+     .infer = InferGatherGrad,
+     .lower = LowerGatherGrad,
+     .body = BodyGatherGrad},
+    {.domain = kOwnDomain,
+     .name = "ToLayout",
+     .channel_slots = 1,
+     .channel_outputs = 1,
+     .infer = InferSame,
+     .lower = LowerToLayout,
+     .body = BodyIdentity,
      .traits = {.any_layout = true}},
 };
 

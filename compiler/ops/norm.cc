@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// BatchNormalization. In training it becomes BatchNormTrain, which also gives the new running statistics (states of their
-// own: `next` of the state that slot 3 or 4 reads) and what the gradient wants (batch mean, inverse deviation).
+// BatchNormalization. In training it becomes BatchNormTrain, which also gives the new running
+// statistics (states of their own: `next` of the state that slot 3 or 4 reads) and what the
+// gradient wants (batch mean, inverse deviation).
 //
-// ONNX's rule: running = running * momentum + batch * (1 - momentum), population variance; `unbiased` is PyTorch's n/(n-1).
-// A channel whose batch statistics are not finite keeps its old ones.
+// ONNX's rule: running = running * momentum + batch * (1 - momentum), population variance;
+// `unbiased` is PyTorch's n/(n-1). A channel whose batch statistics are not finite keeps its old
+// ones.
 #include "compiler/ir/builder.h"
 #include "compiler/ops/body.h"
 #include "compiler/ops/op_def.h"
@@ -26,20 +28,27 @@ bool Trainable(const ir::Graph& graph, ir::ValueId v) {
 
 bool UsesBatchStatistics(const ir::Graph& graph, const ir::Node& node, Mode mode) {
   switch (mode) {
-    case Mode::kTrain: return true;
-    case Mode::kPreserve: return node.attrs.Int("training_mode") != 0;
-    case Mode::kFrozenEval: return Trainable(graph, node.inputs[1]) || Trainable(graph, node.inputs[2]);
-    case Mode::kInference: return false;
+    case Mode::kTrain:
+      return true;
+    case Mode::kPreserve:
+      return node.attrs.Int("training_mode") != 0;
+    case Mode::kFrozenEval:
+      return Trainable(graph, node.inputs[1]) || Trainable(graph, node.inputs[2]);
+    case Mode::kInference:
+      return false;
   }
   return false;
 }
 
-Status SetBatchNormMode(ir::Graph& graph, ir::NodeId id, ir::Builder& b, const ModeOptions& options) {
+Status SetBatchNormMode(ir::Graph& graph, ir::NodeId id, ir::Builder& b,
+                        const ModeOptions& options) {
   const ir::Node node = graph.node(id);
   if (!UsesBatchStatistics(graph, node, options.mode)) {
     for (size_t i = 1; i < node.outputs.size(); ++i) {
       if (node.outputs[i] != ir::kNone && !graph.value(node.outputs[i]).uses.empty()) {
-        return Unsupported("E0404", "output {} of BatchNormalization is read, which has no meaning in inference mode", i);
+        return Unsupported(
+            "E0404",
+            "output {} of BatchNormalization is read, which has no meaning in inference mode", i);
       }
     }
     Attrs attrs = node.attrs;
@@ -55,13 +64,15 @@ Status SetBatchNormMode(ir::Graph& graph, ir::NodeId id, ir::Builder& b, const M
   Attrs attrs{{"epsilon", node.attrs.Float("epsilon", 1e-5)},
               {"momentum", node.attrs.Float("momentum", 0.9)},
               {"unbiased", int64_t{options.bn_unbiased}}};
-  const std::vector<ir::ValueId> outs = b.Multi(kOwnDomain, "BatchNormTrain", node.inputs, std::move(attrs), 5);
+  const std::vector<ir::ValueId> outs =
+      b.Multi(kOwnDomain, "BatchNormTrain", node.inputs, std::move(attrs), 5);
   if (b.failed()) return b.TakeStatus();
   for (size_t i = 0; i < node.outputs.size(); ++i) {
     if (node.outputs[i] != ir::kNone) graph.ReplaceUses(node.outputs[i], outs[i]);
   }
   for (size_t i = 1; i < 3; ++i) {
-    if (const ir::StateId s = StateOf(graph, node.inputs[i + 2]); s != ir::kNone) graph.SetNext(s, outs[i]);
+    if (const ir::StateId s = StateOf(graph, node.inputs[i + 2]); s != ir::kNone)
+      graph.SetNext(s, outs[i]);
   }
   const std::string name = graph.value(node.outputs[0]).name;
   graph.Erase(id);
@@ -81,7 +92,8 @@ Status LowerBatchNorm(LowerContext& c) {
   if (c.attrs().Int("training_mode") != 0) {
     return InternalError("E7005", "BatchNormalization in training mode was not rewritten");
   }
-  c.Call("batch_norm_infer", NormParams(c.attrs()), {c.in(0), c.in(1), c.in(2), c.in(3), Bias(c, 4)}, {c.out(0)});
+  c.Call("batch_norm_infer", NormParams(c.attrs()),
+         {c.in(0), c.in(1), c.in(2), c.in(3), Bias(c, 4)}, {c.out(0)});
   return {};
 }
 
@@ -102,24 +114,30 @@ Status GradBatchNorm(GradContext& g) {
   const ir::TensorType x = g.type(g.x(0));
   const DType acc = x.dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
   const Attrs epsilon{{"epsilon", g.attrs().Float("epsilon", 1e-5)}};
-  const ir::ValueId scale = PerChannel(g, g.x(1)), mean = PerChannel(g, g.x(3)), var = PerChannel(g, g.x(4));
-  if (g.Needs(0)) g.Set(0, g.b.Map("x0 * (x1 / sqrt(x2 + $epsilon))", {g.dy(), scale, var}, x.dtype, epsilon));
+  const ir::ValueId scale = PerChannel(g, g.x(1)), mean = PerChannel(g, g.x(3)),
+                    var = PerChannel(g, g.x(4));
+  if (g.Needs(0))
+    g.Set(0, g.b.Map("x0 * (x1 / sqrt(x2 + $epsilon))", {g.dy(), scale, var}, x.dtype, epsilon));
   if (g.Needs(1)) {
-    const ir::ValueId part = g.b.Map("x0 * ((x1 - x2) / sqrt(x3 + $epsilon))", {g.dy(), g.x(0), mean, var}, acc, epsilon);
+    const ir::ValueId part = g.b.Map("x0 * ((x1 - x2) / sqrt(x3 + $epsilon))",
+                                     {g.dy(), g.x(0), mean, var}, acc, epsilon);
     g.Set(1, g.b.ReduceSum(part, AllButChannels(x), false));
   }
   if (g.Needs(2)) g.Set(2, g.b.ReduceSum(g.b.Cast(g.dy(), acc), AllButChannels(x), false));
   return {};
 }
 
-// ---- BatchNormTrain: x, scale, bias, mean, var -> y, mean', var', batch mean, inverse deviation -----------------------
+// ---- BatchNormTrain: x, scale, bias, mean, var -> y, mean', var', batch mean, inverse deviation
+// -----------------------
 
 Status InferBatchNormTrain(InferContext& c) {
   const ir::TensorType& x = c.in(0);
-  if (x.dims.size() < 2) return BadInput("E0107", "input {} has no channel axis (axis 1)", ToString(x));
+  if (x.dims.size() < 2)
+    return BadInput("E0107", "input {} has no channel axis (axis 1)", ToString(x));
   for (size_t i = 1; i < 5; ++i) {
     if (c.in(i).dims != Dims{x.dims[1]}) {
-      return BadInput("E0107", "parameter {} has dims {}, input {} has {} channels", i, ToString(c.in(i).dims), ToString(x), x.dims[1]);
+      return BadInput("E0107", "parameter {} has dims {}, input {} has {} channels", i,
+                      ToString(c.in(i).dims), ToString(x), x.dims[1]);
     }
   }
   c.outputs = {x, c.in(3), c.in(4), c.in(1), c.in(1)};
@@ -146,10 +164,12 @@ Status GradBatchNormTrain(GradContext& g) {
 }
 
 int Acc(const BodyContext& c) {
-  return static_cast<int>(c.inputs[0]->dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32);
+  return static_cast<int>(c.inputs[0]->dtype == DType::kFloat64 ? DType::kFloat64
+                                                                : DType::kFloat32);
 }
 
-// Shapes and axes that both bodies use: ca = axes to reduce, cs = [1, C, 1, …], n = elements per channel.
+// Shapes and axes that both bodies use: ca = axes to reduce, cs = [1, C, 1, …], n = elements per
+// channel.
 std::string ChannelText(const BodyContext& c) {
   const Dims& x = c.inputs[0]->dims;
   std::string axes = "0", shape = fmt::format("1, {}", x[1]);
@@ -158,28 +178,39 @@ std::string ChannelText(const BodyContext& c) {
     shape += ", 1";
   }
   const double n = static_cast<double>(c.inputs[0]->elements()) / static_cast<double>(x[1]);
-  return fmt::format("ca = Constant <value_ints = [{}]> ()\ncs = Constant <value_ints = [{}]> ()\nx = Cast <to = {}> (i0)\n", axes, shape,
-                     Acc(c)) +
+  return fmt::format(
+             "ca = Constant <value_ints = [{}]> ()\ncs = Constant <value_ints = [{}]> ()\nx = Cast "
+             "<to = {}> (i0)\n",
+             axes, shape, Acc(c)) +
          ScalarText("n", n, "x");
 }
 
 Result<std::string> BodyBatchNormTrain(const BodyContext& c) {
-  const double n = static_cast<double>(c.inputs[0]->elements()) / static_cast<double>(c.inputs[0]->dims[1]);
+  const double n =
+      static_cast<double>(c.inputs[0]->elements()) / static_cast<double>(c.inputs[0]->dims[1]);
   const double correction = c.attrs.Int("unbiased") != 0 && n > 1 ? n / (n - 1) : 1;
-  return ChannelText(c) + ScalarText("e", c.attrs.Float("epsilon", 1e-5), "x") + ScalarText("mo", c.attrs.Float("momentum", 0.9), "x") +
-         ScalarText("nm", 1 - c.attrs.Float("momentum", 0.9), "x") + ScalarText("co", correction, "x") +
+  return ChannelText(c) + ScalarText("e", c.attrs.Float("epsilon", 1e-5), "x") +
+         ScalarText("mo", c.attrs.Float("momentum", 0.9), "x") +
+         ScalarText("nm", 1 - c.attrs.Float("momentum", 0.9), "x") +
+         ScalarText("co", correction, "x") +
          fmt::format(
              "m1 = ReduceMean (x, ca)\nd = Sub (x, m1)\nq = Mul (d, d)\nv1 = ReduceMean (q, ca)\n"
              "ve = Add (v1, e)\nsd = Sqrt (ve)\ninv1 = Reciprocal (sd)\n"
-             "sc = Reshape (i1, cs)\nbi = Reshape (i2, cs)\nxn = Mul (d, inv1)\nxs = Mul (xn, sc)\nyw = Add (xs, bi)\n"
-             "flat = Constant <value_ints = [-1]> ()\nm = Reshape (m1, flat)\nv = Reshape (v1, flat)\ninv = Reshape (inv1, flat)\n"
-             "vc = Mul (v, co)\nma = Mul (i3, mo)\nmb = Mul (m, nm)\nmn = Add (ma, mb)\nva = Mul (i4, mo)\nvb = Mul (vc, nm)\n"
-             "vn = Add (va, vb)\nmz = Sub (m, m)\nvz = Sub (v, v)\nbz = Add (mz, vz)\nbad = IsNaN (bz)\n"
-             "o0 = Cast <to = {}> (yw)\no1 = Where (bad, i3, mn)\no2 = Where (bad, i4, vn)\no3 = Identity (m)\no4 = Identity (inv)\n",
+             "sc = Reshape (i1, cs)\nbi = Reshape (i2, cs)\nxn = Mul (d, inv1)\nxs = Mul (xn, "
+             "sc)\nyw = Add (xs, bi)\n"
+             "flat = Constant <value_ints = [-1]> ()\nm = Reshape (m1, flat)\nv = Reshape (v1, "
+             "flat)\ninv = Reshape (inv1, flat)\n"
+             "vc = Mul (v, co)\nma = Mul (i3, mo)\nmb = Mul (m, nm)\nmn = Add (ma, mb)\nva = Mul "
+             "(i4, mo)\nvb = Mul (vc, nm)\n"
+             "vn = Add (va, vb)\nmz = Sub (m, m)\nvz = Sub (v, v)\nbz = Add (mz, vz)\nbad = IsNaN "
+             "(bz)\n"
+             "o0 = Cast <to = {}> (yw)\no1 = Where (bad, i3, mn)\no2 = Where (bad, i4, vn)\no3 = "
+             "Identity (m)\no4 = Identity (inv)\n",
              static_cast<int>(c.outputs[0]->dtype));
 }
 
-// ---- BatchNormGrad: x, dy, scale, batch mean, inverse deviation -> dx, dscale, dbias ----------------------------------
+// ---- BatchNormGrad: x, dy, scale, batch mean, inverse deviation -> dx, dscale, dbias
+// ----------------------------------
 
 Status InferBatchNormGrad(InferContext& c) {
   c.outputs = {c.in(1), c.in(2), c.in(2)};
@@ -187,18 +218,22 @@ Status InferBatchNormGrad(InferContext& c) {
 }
 
 Status LowerBatchNormGrad(LowerContext& c) {
-  c.Call("batch_norm_bwd", {}, {c.in(0), c.in(1), c.in(2), c.in(3), c.in(4)}, {c.out(0), c.out(1), c.out(2)});
+  c.Call("batch_norm_bwd", {}, {c.in(0), c.in(1), c.in(2), c.in(3), c.in(4)},
+         {c.out(0), c.out(1), c.out(2)});
   return {};
 }
 
 Result<std::string> BodyBatchNormGrad(const BodyContext& c) {
-  return ChannelText(c) +
-         fmt::format(
-             "dy = Cast <to = {0}> (i1)\nsc = Reshape (i2, cs)\nm = Reshape (i3, cs)\ninv = Reshape (i4, cs)\nd = Sub (x, m)\n"
-             "xn = Mul (d, inv)\ndyx = Mul (dy, xn)\nds = ReduceSum (dyx, ca)\ndb = ReduceSum (dy, ca)\ndsn = Div (ds, n)\n"
-             "dbn = Div (db, n)\nt1 = Mul (xn, dsn)\nt2 = Sub (dy, dbn)\nt3 = Sub (t2, t1)\nsi = Mul (sc, inv)\ndx = Mul (t3, si)\n"
-             "flat = Constant <value_ints = [-1]> ()\no0 = Cast <to = {1}> (dx)\no1 = Reshape (ds, flat)\no2 = Reshape (db, flat)\n",
-             Acc(c), static_cast<int>(c.outputs[0]->dtype));
+  return ChannelText(c) + fmt::format(
+                              "dy = Cast <to = {0}> (i1)\nsc = Reshape (i2, cs)\nm = Reshape (i3, "
+                              "cs)\ninv = Reshape (i4, cs)\nd = Sub (x, m)\n"
+                              "xn = Mul (d, inv)\ndyx = Mul (dy, xn)\nds = ReduceSum (dyx, ca)\ndb "
+                              "= ReduceSum (dy, ca)\ndsn = Div (ds, n)\n"
+                              "dbn = Div (db, n)\nt1 = Mul (xn, dsn)\nt2 = Sub (dy, dbn)\nt3 = Sub "
+                              "(t2, t1)\nsi = Mul (sc, inv)\ndx = Mul (t3, si)\n"
+                              "flat = Constant <value_ints = [-1]> ()\no0 = Cast <to = {1}> "
+                              "(dx)\no1 = Reshape (ds, flat)\no2 = Reshape (db, flat)\n",
+                              Acc(c), static_cast<int>(c.outputs[0]->dtype));
 }
 
 // clang-format off

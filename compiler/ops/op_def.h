@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What an op is. Every fact about an op stands in one row of its op set's table (compiler/ops/*.cc); passes read rows and
-// hold no op names.
+// What an op is. Every fact about an op stands in one row of its op set's table
+// (compiler/ops/*.cc); passes read rows and hold no op names.
 //
-// Standard ops (domain "") are kept in one canonical opset (kCanonicalOpset): the importer rewrites older and newer forms.
-// Their types come from the ONNX library's schemas; own ops (domain kOwnDomain) bring an inference function and a body in
-// standard ONNX that defines their meaning.
+// Standard ops (domain "") are kept in one canonical opset (kCanonicalOpset): the importer rewrites
+// older and newer forms. Their types come from the ONNX library's schemas; own ops (domain
+// kOwnDomain) bring an inference function and a body in standard ONNX that defines their meaning.
 
 #include <cstdint>
 #include <string>
@@ -41,7 +41,8 @@ inline constexpr CastClasses kLowClass{CastClass::kLow, CastClass::kLow};
 inline constexpr CastClasses kFp32Class{CastClass::kFp32, CastClass::kFp32};
 inline constexpr CastClasses kWidestClass{CastClass::kWidest, CastClass::kWidest};
 inline constexpr CastClasses kFollowClass{CastClass::kFollow, CastClass::kFollow};
-/// fp32 under PyTorch's CUDA policy, follows its input under the CPU policy (softmax, exp, pow, norms, sum, …).
+/// fp32 under PyTorch's CUDA policy, follows its input under the CPU policy (softmax, exp, pow,
+/// norms, sum, …).
 inline constexpr CastClasses kFp32OnCuda{CastClass::kFp32, CastClass::kFollow};
 
 /// Number of operands; the last one repeats when max is kVariadic.
@@ -53,52 +54,64 @@ struct Arity {
 inline constexpr int kVariadic = 1 << 20;
 
 struct Traits {
-  bool constant = false;     ///< Constant: value in attribute "value"
-  bool movement = false;     ///< moves elements of slot 0 unchanged: casts can be hoisted through it
-  bool view = false;         ///< output 0 has the bytes of input 0 in the same order
-  bool type_only = false;    ///< the result depends on types, not on values: folds even on trainable values
-  bool elementwise = false;  ///< has `expr`; may join a fused group
-  bool cast = false;         ///< converts the dtype of slot 0, nothing else
-  bool random = false;       ///< never merged, never folded
-  bool any_layout = false;   ///< works on channels-last operands; elementwise ops do by nature
-  bool channels = false;     ///< its kernels want channels-last operands (channel_slots)
+  bool constant = false;  ///< Constant: value in attribute "value"
+  bool movement = false;  ///< moves elements of slot 0 unchanged: casts can be hoisted through it
+  bool view = false;      ///< output 0 has the bytes of input 0 in the same order
+  bool type_only =
+      false;  ///< the result depends on types, not on values: folds even on trainable values
+  bool elementwise = false;       ///< has `expr`; may join a fused group
+  bool cast = false;              ///< converts the dtype of slot 0, nothing else
+  bool random = false;            ///< never merged, never folded
+  bool any_layout = false;        ///< works on channels-last operands; elementwise ops do by nature
+  bool channels = false;          ///< its kernels want channels-last operands (channel_slots)
   bool reads_any_layout = false;  ///< takes channels-last operands, gives row-major results
-  bool epilogue = false;     ///< its kernel applies `post` of the op behind it, before the one rounding
-  bool widens = false;       ///< reads float operands of any dtype: a widening cast before it is not needed
-  bool wide_output = false;  ///< attribute "to": output 0 may be fp32 although the operands are low (parameter gradients)
+  bool epilogue =
+      false;  ///< its kernel applies `post` of the op behind it, before the one rounding
+  bool widens =
+      false;  ///< reads float operands of any dtype: a widening cast before it is not needed
+  bool wide_output = false;  ///< attribute "to": output 0 may be fp32 although the operands are low
+                             ///< (parameter gradients)
   bool arithmetic = false;   ///< a one-element constant operand is a Python scalar, not a parameter
-  bool unscale = false;      ///< slot 0 is the loss scale, slot i > 0 a gradient that output i - 1 is, unscaled
+  bool unscale =
+      false;  ///< slot 0 is the loss scale, slot i > 0 a gradient that output i - 1 is, unscaled
 };
 
-// ---- types ---------------------------------------------------------------------------------------------------------
+// ---- types
+// ---------------------------------------------------------------------------------------------------------
 
 struct InferContext {
   const Attrs& attrs;
-  std::vector<const ir::TensorType*> inputs;     ///< null = left out
-  std::vector<const HostTensor*> constants;      ///< value of constant inputs, else null
-  std::vector<ir::TensorType> outputs;           ///< to be filled; one per wanted or possible output
+  std::vector<const ir::TensorType*> inputs;  ///< null = left out
+  std::vector<const HostTensor*> constants;   ///< value of constant inputs, else null
+  std::vector<ir::TensorType> outputs;        ///< to be filled; one per wanted or possible output
 
   const ir::TensorType& in(size_t i) const { return *inputs[i]; }
   bool has(size_t i) const { return i < inputs.size() && inputs[i] != nullptr; }
 };
 using InferFn = Status (*)(InferContext&);
 
-// ---- gradients -----------------------------------------------------------------------------------------------------
+// ---- gradients
+// -----------------------------------------------------------------------------------------------------
 
-/// What a gradient rule sees of one node. Rules are written with the builder: they read x(i), y(i), dy(i) and Set(i, dx).
+/// What a gradient rule sees of one node. Rules are written with the builder: they read x(i), y(i),
+/// dy(i) and Set(i, dx).
 class GradContext {
  public:
   ir::Builder& b;
   const ir::Node& node;  ///< a copy: the graph's own moves while the rule adds nodes
 
-  GradContext(ir::Builder& builder, ir::Graph& graph, ir::NodeId id, std::vector<ir::ValueId> output_grads,
-              std::vector<bool> needs);
+  GradContext(ir::Builder& builder, ir::Graph& graph, ir::NodeId id,
+              std::vector<ir::ValueId> output_grads, std::vector<bool> needs);
   ir::Graph& graph() const { return graph_; }
   const Attrs& attrs() const { return node.attrs; }
   ir::ValueId x(size_t i) const { return i < node.inputs.size() ? node.inputs[i] : ir::kNone; }
-  ir::ValueId y(size_t i = 0) const { return i < node.outputs.size() ? node.outputs[i] : ir::kNone; }
+  ir::ValueId y(size_t i = 0) const {
+    return i < node.outputs.size() ? node.outputs[i] : ir::kNone;
+  }
   /// Gradient of output i in the output's dtype; kNone when nothing flows there.
-  ir::ValueId dy(size_t i = 0) const { return i < output_grads_.size() ? output_grads_[i] : ir::kNone; }
+  ir::ValueId dy(size_t i = 0) const {
+    return i < output_grads_.size() ? output_grads_[i] : ir::kNone;
+  }
   bool Needs(size_t i) const { return i < needs_.size() && needs_[i]; }
   const ir::TensorType& type(ir::ValueId v) const { return graph_.type(v); }
   /// Gradient of input i. Broadcast axes are summed, the dtype is brought to the input's.
@@ -113,12 +126,15 @@ class GradContext {
   std::vector<ir::ValueId> grads_;
 };
 using GradFn = Status (*)(GradContext&);
-/// For ops whose outputs are constant by definition (comparisons, Shape, ArgMax, …): gradients stop here.
+/// For ops whose outputs are constant by definition (comparisons, Shape, ArgMax, …): gradients stop
+/// here.
 Status NoGradient(GradContext&);
 
-// ---- lowering ------------------------------------------------------------------------------------------------------
+// ---- lowering
+// ------------------------------------------------------------------------------------------------------
 
-/// A tensor while lowering: an index into the tensors of the program that is being made; kNone = left out.
+/// A tensor while lowering: an index into the tensors of the program that is being made; kNone =
+/// left out.
 using Operand = int32_t;
 
 /// What a lowering rule sees of one node: it emits calls, or makes an output a view of an input.
@@ -137,9 +153,10 @@ class LowerContext {
   virtual Operand Temp(TensorDesc desc) = 0;
   /// Another form of the same bytes.
   virtual Operand View(Operand base, TensorDesc desc, int64_t byte_offset = 0) = 0;
-  /// `in_place`: pairs (input, output) that may share memory, for kernels over lists of tensors; others have them in
-  /// kernels.def.
-  virtual void Call(std::string_view kernel, Attrs params, std::vector<Operand> inputs, std::vector<Operand> outputs,
+  /// `in_place`: pairs (input, output) that may share memory, for kernels over lists of tensors;
+  /// others have them in kernels.def.
+  virtual void Call(std::string_view kernel, Attrs params, std::vector<Operand> inputs,
+                    std::vector<Operand> outputs,
                     std::vector<std::pair<int, int>> in_place = {}) = 0;
   /// Output i is `source` seen with the output's form (same bytes); no call.
   virtual void Alias(size_t i, Operand source) = 0;
@@ -150,7 +167,8 @@ class LowerContext {
 };
 using LowerFn = Status (*)(LowerContext&);
 
-// ---- the row -------------------------------------------------------------------------------------------------------
+// ---- the row
+// -------------------------------------------------------------------------------------------------------
 
 /// Types and attributes of the node for which a body is written.
 struct OpDef;
@@ -160,44 +178,55 @@ struct BodyContext {
   std::vector<const ir::TensorType*> inputs;
   std::vector<const ir::TensorType*> outputs;
 };
-/// An own op's meaning in standard ONNX: statements of ONNX text over inputs i0, i1, … and outputs o0, o1, …, all in the
-/// types given. Floats are computed in fp32 (double for double) and rounded once at the end.
+/// An own op's meaning in standard ONNX: statements of ONNX text over inputs i0, i1, … and outputs
+/// o0, o1, …, all in the types given. Floats are computed in fp32 (double for double) and rounded
+/// once at the end.
 using BodyFn = Result<std::string> (*)(const BodyContext&);
 
-/// Rewrites the node into the variant with the outputs that its gradient wants, in place; `train` only.
+/// Rewrites the node into the variant with the outputs that its gradient wants, in place; `train`
+/// only.
 using TrainingFormFn = Status (*)(ir::Graph&, ir::NodeId, ir::Builder&);
 
 /// How normalisations and random ops behave: --train-mode for the train graph, kInference for eval.
 struct ModeOptions {
   enum class Mode : uint8_t { kTrain, kPreserve, kFrozenEval, kInference };
   Mode mode = Mode::kTrain;
-  bool bn_unbiased = false;       ///< running variance as PyTorch keeps it
-  ir::StateId rng = ir::kNone;    ///< int64[2] {seed, index of the micro-batch}
+  bool bn_unbiased = false;     ///< running variance as PyTorch keeps it
+  ir::StateId rng = ir::kNone;  ///< int64[2] {seed, index of the micro-batch}
 };
-/// Puts one node into a mode: replaces it, wires statistics to their next values, or removes it (identity).
+/// Puts one node into a mode: replaces it, wires statistics to their next values, or removes it
+/// (identity).
 using ModeFn = Status (*)(ir::Graph&, ir::NodeId, ir::Builder&, const ModeOptions&);
 
 struct OpDef {
   std::string_view domain = {};  ///< "" or kOwnDomain
   std::string_view name = {};
-  int since = 1;            ///< schema version in the canonical opset; shown in messages
+  int since = 1;  ///< schema version in the canonical opset; shown in messages
   Arity in = 1, out = 1;
-  uint32_t optional_slots = 0;  ///< bit i: input i may be left out although later ones are there (own ops)
+  uint32_t optional_slots =
+      0;  ///< bit i: input i may be left out although later ones are there (own ops)
   CastClasses cast = kFollowClass;
-  uint32_t fp32_slots = 0;  ///< bit i: input i stays fp32 in low precision (statistics, scales); the policy can't override it
-  uint32_t fp32_outputs = 0;  ///< bit i: output i is fp32 whatever the dtype of slot 0 (for messages; types come from inference)
-  uint32_t statistic_slots = 0;  ///< bit i: input i is a running statistic: a state, never a parameter
-  uint32_t channel_slots = 0;    ///< bit i: input i has the channel layout (any_layout, channels); elementwise: all
+  uint32_t fp32_slots = 0;    ///< bit i: input i stays fp32 in low precision (statistics, scales);
+                              ///< the policy can't override it
+  uint32_t fp32_outputs = 0;  ///< bit i: output i is fp32 whatever the dtype of slot 0 (for
+                              ///< messages; types come from inference)
+  uint32_t statistic_slots =
+      0;  ///< bit i: input i is a running statistic: a state, never a parameter
+  uint32_t channel_slots =
+      0;  ///< bit i: input i has the channel layout (any_layout, channels); elementwise: all
   uint32_t channel_outputs = 0;  ///< bit i: output i has it
-  std::string_view post = {};    ///< name as an epilogue ("relu"): a unary op that another kernel can apply to its result
+  std::string_view post =
+      {};  ///< name as an epilogue ("relu"): a unary op that another kernel can apply to its result
   InferFn infer = nullptr;  ///< own ops only
   GradFn grad = nullptr;    ///< null: a gradient that must flow through is an error
   TrainingFormFn training = nullptr;
   ModeFn mode = nullptr;    ///< null: behaves the same in training and inference
   LowerFn lower = nullptr;  ///< null: an earlier pass must have rewritten the op
   BodyFn body = nullptr;    ///< own ops only
-  std::string_view expr = {};               ///< elementwise: program over x0.., attributes as $name (kernels/expr.h)
-  std::string_view grad_expr[3] = {{}, {}, {}};  ///< elementwise: gradient of input i over x0.., y, dy; "" = none
+  std::string_view expr =
+      {};  ///< elementwise: program over x0.., attributes as $name (kernels/expr.h)
+  std::string_view grad_expr[3] = {
+      {}, {}, {}};  ///< elementwise: gradient of input i over x0.., y, dy; "" = none
   Traits traits = {};
 };
 

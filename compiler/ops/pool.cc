@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling. MaxPool's training form also gives the position of each maximum in its plane (int32: half of ONNX's Indices).
+// Pooling. MaxPool's training form also gives the position of each maximum in its plane (int32:
+// half of ONNX's Indices).
 #include "compiler/ir/builder.h"
 #include "compiler/ops/body.h"
 #include "compiler/ops/op_def.h"
@@ -16,7 +17,8 @@ Attrs Window(const Attrs& attrs, const Dims& x, const Dims& y) {
   std::vector<int64_t> pads = attrs.Ints("pads", std::vector<int64_t>(2 * n, 0));
   const std::string_view auto_pad = attrs.String("auto_pad", "NOTSET");
   for (size_t i = 0; i < n && auto_pad.starts_with("SAME"); ++i) {
-    const int64_t total = std::max<int64_t>((y[i + 2] - 1) * strides[i] + (kernel[i] - 1) * dilations[i] + 1 - x[i + 2], 0);
+    const int64_t total = std::max<int64_t>(
+        (y[i + 2] - 1) * strides[i] + (kernel[i] - 1) * dilations[i] + 1 - x[i + 2], 0);
     pads[i] = auto_pad == "SAME_UPPER" ? total / 2 : total - total / 2;
     pads[i + n] = total - pads[i];
   }
@@ -28,21 +30,25 @@ Attrs Window(const Attrs& attrs, const Dims& x, const Dims& y) {
   return {{"kernel_shape", kernel}, {"strides", strides}, {"dilations", dilations}, {"pads", pads}};
 }
 
-// ---- MaxPool ---------------------------------------------------------------------------------------------------------
+// ---- MaxPool
+// ---------------------------------------------------------------------------------------------------------
 
 Status LowerMaxPool(LowerContext& c) {
   if (c.num_outputs() > 1 && c.out(1) != ir::kNone) {
     return Unsupported("E0102", "MaxPool's output 'Indices' is not supported");
   }
-  c.Call("pool_max", Window(c.attrs(), c.desc(c.in(0)).dims, c.desc(c.out(0)).dims), {c.in(0)}, {c.out(0), ir::kNone});
+  c.Call("pool_max", Window(c.attrs(), c.desc(c.in(0)).dims, c.desc(c.out(0)).dims), {c.in(0)},
+         {c.out(0), ir::kNone});
   return {};
 }
 
 Status TrainMaxPool(ir::Graph& graph, ir::NodeId id, ir::Builder& b) {
   const ir::Node node = graph.node(id);
-  Attrs attrs = Window(node.attrs, graph.type(node.inputs[0]).dims, graph.type(node.outputs[0]).dims);
+  Attrs attrs =
+      Window(node.attrs, graph.type(node.inputs[0]).dims, graph.type(node.outputs[0]).dims);
   attrs.Set("dims", graph.type(node.outputs[0]).dims);
-  const std::vector<ir::ValueId> outs = b.Multi(kOwnDomain, "MaxPoolIndexed", node.inputs, std::move(attrs), 2);
+  const std::vector<ir::ValueId> outs =
+      b.Multi(kOwnDomain, "MaxPoolIndexed", node.inputs, std::move(attrs), 2);
   if (b.failed()) return b.TakeStatus();
   const std::string name = graph.value(node.outputs[0]).name;
   graph.ReplaceUses(node.outputs[0], outs[0]);
@@ -59,7 +65,8 @@ Status InferMaxPoolIndexed(InferContext& c) {
 
 Attrs WindowParams(const Attrs& attrs) {
   Attrs p;
-  for (std::string_view name : {"kernel_shape", "strides", "dilations", "pads"}) p.Set(name, attrs.Ints(name));
+  for (std::string_view name : {"kernel_shape", "strides", "dilations", "pads"})
+    p.Set(name, attrs.Ints(name));
   if (attrs.Has("count_include_pad")) p.Set("count_include_pad", attrs.Int("count_include_pad"));
   return p;
 }
@@ -88,16 +95,20 @@ Status LowerMaxPoolGrad(LowerContext& c) {
 
 // An output longer than floor would give comes from ceil_mode.
 bool CeilMode(const Attrs& a, const Dims& x, const Dims& y) {
-  const std::vector<int64_t> k = a.Ints("kernel_shape"), s = a.Ints("strides"), d = a.Ints("dilations"), p = a.Ints("pads");
+  const std::vector<int64_t> k = a.Ints("kernel_shape"), s = a.Ints("strides"),
+                             d = a.Ints("dilations"), p = a.Ints("pads");
   for (size_t i = 0; i < k.size(); ++i) {
-    if (y[i + 2] != (x[i + 2] + p[i] + p[i + k.size()] - (k[i] - 1) * d[i] - 1) / s[i] + 1) return true;
+    if (y[i + 2] != (x[i + 2] + p[i] + p[i + k.size()] - (k[i] - 1) * d[i] - 1) / s[i] + 1)
+      return true;
   }
   return false;
 }
 
 std::string WindowText(const Attrs& a, const Dims& x, const Dims& y) {
-  return fmt::format("kernel_shape = [{}], strides = [{}], dilations = [{}], pads = [{}], ceil_mode = {}", ListText(a.Ints("kernel_shape")),
-                     ListText(a.Ints("strides")), ListText(a.Ints("dilations")), ListText(a.Ints("pads")), CeilMode(a, x, y) ? 1 : 0);
+  return fmt::format(
+      "kernel_shape = [{}], strides = [{}], dilations = [{}], pads = [{}], ceil_mode = {}",
+      ListText(a.Ints("kernel_shape")), ListText(a.Ints("strides")), ListText(a.Ints("dilations")),
+      ListText(a.Ints("pads")), CeilMode(a, x, y) ? 1 : 0);
 }
 
 int64_t Plane(const Dims& dims) { return NumElements(std::span(dims).subspan(2)); }
@@ -105,31 +116,43 @@ int64_t Plane(const Dims& dims) { return NumElements(std::span(dims).subspan(2))
 // ONNX's Indices count through the whole tensor: the plane's part is the remainder.
 Result<std::string> BodyMaxPoolIndexed(const BodyContext& c) {
   const Dims &x = c.inputs[0]->dims, &y = c.outputs[0]->dims;
-  const int compute = static_cast<int>(c.inputs[0]->dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32);
-  return fmt::format("w = Cast <to = {}> (i0)\nm, i = MaxPool <{}> (w)\nn = Constant <value_int = {}> ()\nr = Mod (i, n)\n"
-                     "o0 = Cast <to = {}> (m)\no1 = Cast <to = 6> (r)\n",
-                     compute, WindowText(c.attrs, x, y), Plane(x), static_cast<int>(c.outputs[0]->dtype));
+  const int compute =
+      static_cast<int>(c.inputs[0]->dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32);
+  return fmt::format(
+      "w = Cast <to = {}> (i0)\nm, i = MaxPool <{}> (w)\nn = Constant <value_int = {}> ()\nr = Mod "
+      "(i, n)\n"
+      "o0 = Cast <to = {}> (m)\no1 = Cast <to = 6> (r)\n",
+      compute, WindowText(c.attrs, x, y), Plane(x), static_cast<int>(c.outputs[0]->dtype));
 }
 
 Result<std::string> BodyMaxPoolGrad(const BodyContext& c) {
   const Dims &x = c.outputs[0]->dims, &y = c.inputs[0]->dims;
-  const int compute = static_cast<int>(c.inputs[0]->dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32);
+  const int compute =
+      static_cast<int>(c.inputs[0]->dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32);
   const int64_t planes = x[0] * x[1];
   return fmt::format(
-      "w = Cast <to = {0}> (i0)\nix = Cast <to = 7> (i1)\nfs = Constant <value_ints = [{1}, {2}]> ()\nd = Reshape <allowzero = 1> (w, fs)\n"
-      "p = Reshape <allowzero = 1> (ix, fs)\nzs = Constant <value_ints = [{1}, {3}]> ()\nz0 = ConstantOfShape <value = float[1] {{0}}> (zs)\n"
-      "z = Cast <to = {0}> (z0)\ns = ScatterElements <axis = 1, reduction = \"add\"> (z, p, d)\nos = Constant <value_ints = [{4}]> ()\n"
+      "w = Cast <to = {0}> (i0)\nix = Cast <to = 7> (i1)\nfs = Constant <value_ints = [{1}, {2}]> "
+      "()\nd = Reshape <allowzero = 1> (w, fs)\n"
+      "p = Reshape <allowzero = 1> (ix, fs)\nzs = Constant <value_ints = [{1}, {3}]> ()\nz0 = "
+      "ConstantOfShape <value = float[1] {{0}}> (zs)\n"
+      "z = Cast <to = {0}> (z0)\ns = ScatterElements <axis = 1, reduction = \"add\"> (z, p, d)\nos "
+      "= Constant <value_ints = [{4}]> ()\n"
       "r = Reshape <allowzero = 1> (s, os)\no0 = Cast <to = {5}> (r)\n",
       compute, planes, Plane(y), Plane(x), ListText(x), static_cast<int>(c.outputs[0]->dtype));
 }
 
-// ---- AveragePool, global pools ---------------------------------------------------------------------------------------
+// ---- AveragePool, global pools
+// ---------------------------------------------------------------------------------------
 
 // Windows that ceil_mode hangs over the end would count their overhang, which ONNX does not.
 Status CheckCeil(const Attrs& attrs, const Attrs& window) {
   if (attrs.Int("ceil_mode") == 0 || attrs.Int("count_include_pad") == 0) return {};
-  if (window.Ints("pads") == attrs.Ints("pads", std::vector<int64_t>(window.Ints("pads").size(), 0))) return {};
-  return Unsupported("E0102", "AveragePool with ceil_mode = 1 and count_include_pad = 1 is not supported where a window hangs over the end");
+  if (window.Ints("pads") ==
+      attrs.Ints("pads", std::vector<int64_t>(window.Ints("pads").size(), 0)))
+    return {};
+  return Unsupported("E0102",
+                     "AveragePool with ceil_mode = 1 and count_include_pad = 1 is not supported "
+                     "where a window hangs over the end");
 }
 
 Status LowerAveragePool(LowerContext& c) {
@@ -155,15 +178,18 @@ Status LowerAveragePoolGrad(LowerContext& c) {
   return {};
 }
 
-// Each output spreads dy / count over its window: a transposed depthwise convolution with ones of dy / count, then the
-// padding is cut. count = AveragePool-like sum of ones over the valid (or padded) positions.
+// Each output spreads dy / count over its window: a transposed depthwise convolution with ones of
+// dy / count, then the padding is cut. count = AveragePool-like sum of ones over the valid (or
+// padded) positions.
 Result<std::string> BodyAveragePoolGrad(const BodyContext& c) {
   const Dims &x = c.outputs[0]->dims, &y = c.inputs[0]->dims;
-  const int compute = static_cast<int>(c.inputs[0]->dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32);
-  const std::vector<int64_t> k = c.attrs.Ints("kernel_shape"), s = c.attrs.Ints("strides"), d = c.attrs.Ints("dilations"),
-                             p = c.attrs.Ints("pads");
+  const int compute =
+      static_cast<int>(c.inputs[0]->dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32);
+  const std::vector<int64_t> k = c.attrs.Ints("kernel_shape"), s = c.attrs.Ints("strides"),
+                             d = c.attrs.Ints("dilations"), p = c.attrs.Ints("pads");
   const size_t n = k.size(), rank = n + 2;
-  std::vector<int64_t> window = {1, 1}, ones_dims = {1, 1}, fit(2 * rank, 0), pad_ones(2 * rank, 0), flat_y = {y[0] * y[1], 1};
+  std::vector<int64_t> window = {1, 1}, ones_dims = {1, 1}, fit(2 * rank, 0), pad_ones(2 * rank, 0),
+                       flat_y = {y[0] * y[1], 1};
   for (size_t i = 0; i < n; ++i) {
     window.push_back(k[i]);
     flat_y.push_back(y[i + 2]);
@@ -176,16 +202,22 @@ Result<std::string> BodyAveragePoolGrad(const BodyContext& c) {
     fit[2 + i] = -p[i];
     fit[rank + 2 + i] = x[i + 2] + p[i] - full;
   }
-  const std::string geometry = fmt::format("strides = [{}], dilations = [{}]", ListText(s), ListText(d));
+  const std::string geometry =
+      fmt::format("strides = [{}], dilations = [{}]", ListText(s), ListText(d));
   return fmt::format(
-      "w = Cast <to = {0}> (i0)\nfs = Constant <value_ints = [{1}]> ()\ndy = Reshape <allowzero = 1> (w, fs)\nks = Constant <value_ints = [{2}]> ()\n"
-      "k32 = ConstantOfShape <value = float[1] {{1}}> (ks)\nk = Cast <to = {0}> (k32)\nxs = Constant <value_ints = [{3}]> ()\n"
-      "x32 = ConstantOfShape <value = float[1] {{1}}> (xs)\nx1 = Cast <to = {0}> (x32)\npp = Constant <value_ints = [{4}]> ()\n"
-      "x2 = Pad (x1, pp)\ncount = Conv <{5}> (x2, k)\nq = Div (dy, count)\nf = ConvTranspose <{5}> (q, k)\n"
-      "fp = Constant <value_ints = [{6}]> ()\nr = Pad (f, fp)\nos = Constant <value_ints = [{7}]> ()\nr2 = Reshape <allowzero = 1> (r, os)\n"
+      "w = Cast <to = {0}> (i0)\nfs = Constant <value_ints = [{1}]> ()\ndy = Reshape <allowzero = "
+      "1> (w, fs)\nks = Constant <value_ints = [{2}]> ()\n"
+      "k32 = ConstantOfShape <value = float[1] {{1}}> (ks)\nk = Cast <to = {0}> (k32)\nxs = "
+      "Constant <value_ints = [{3}]> ()\n"
+      "x32 = ConstantOfShape <value = float[1] {{1}}> (xs)\nx1 = Cast <to = {0}> (x32)\npp = "
+      "Constant <value_ints = [{4}]> ()\n"
+      "x2 = Pad (x1, pp)\ncount = Conv <{5}> (x2, k)\nq = Div (dy, count)\nf = ConvTranspose <{5}> "
+      "(q, k)\n"
+      "fp = Constant <value_ints = [{6}]> ()\nr = Pad (f, fp)\nos = Constant <value_ints = [{7}]> "
+      "()\nr2 = Reshape <allowzero = 1> (r, os)\n"
       "o0 = Cast <to = {8}> (r2)\n",
-      compute, ListText(flat_y), ListText(window), ListText(ones_dims), ListText(pad_ones), geometry, ListText(fit), ListText(x),
-      static_cast<int>(c.outputs[0]->dtype));
+      compute, ListText(flat_y), ListText(window), ListText(ones_dims), ListText(pad_ones),
+      geometry, ListText(fit), ListText(x), static_cast<int>(c.outputs[0]->dtype));
 }
 
 Status LowerGlobalAverage(LowerContext& c) {
@@ -198,7 +230,8 @@ Status LowerGlobalAverage(LowerContext& c) {
 Status GradGlobalAverage(GradContext& g) {
   if (!g.Needs(0)) return {};
   const Dims x = g.type(g.x(0)).dims;
-  const ir::ValueId share = g.b.Map("x0 / $n", {g.dy()}, g.type(g.x(0)).dtype, {{"n", static_cast<double>(Plane(x))}});
+  const ir::ValueId share =
+      g.b.Map("x0 / $n", {g.dy()}, g.type(g.x(0)).dtype, {{"n", static_cast<double>(Plane(x))}});
   g.Set(0, g.b.Expand(share, x));
   return {};
 }
@@ -210,7 +243,8 @@ Status LowerGlobalMax(LowerContext& c) {
   return {};
 }
 
-// The window of a global pool is the plane: its training form is an ordinary indexed pool, so ties go to the first.
+// The window of a global pool is the plane: its training form is an ordinary indexed pool, so ties
+// go to the first.
 Status TrainGlobalMax(ir::Graph& graph, ir::NodeId id, ir::Builder& b) {
   const ir::Node node = graph.node(id);
   const Dims x = graph.type(node.inputs[0]).dims;
@@ -220,7 +254,8 @@ Status TrainGlobalMax(ir::Graph& graph, ir::NodeId id, ir::Builder& b) {
               {"dilations", std::vector<int64_t>(n, 1)},
               {"pads", std::vector<int64_t>(2 * n, 0)},
               {"dims", graph.type(node.outputs[0]).dims}};
-  const std::vector<ir::ValueId> outs = b.Multi(kOwnDomain, "MaxPoolIndexed", node.inputs, std::move(attrs), 2);
+  const std::vector<ir::ValueId> outs =
+      b.Multi(kOwnDomain, "MaxPoolIndexed", node.inputs, std::move(attrs), 2);
   if (b.failed()) return b.TakeStatus();
   const std::string name = graph.value(node.outputs[0]).name;
   graph.ReplaceUses(node.outputs[0], outs[0]);

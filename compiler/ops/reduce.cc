@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reductions: the user's (ONNX) and ReduceSum of our own domain, which autodiff makes: it keeps its input's dtype (or gives
-// `to`), accumulates in fp32, and no policy touches it.
+// Reductions: the user's (ONNX) and ReduceSum of our own domain, which autodiff makes: it keeps its
+// input's dtype (or gives `to`), accumulates in fp32, and no policy touches it.
 #include <algorithm>
 
 #include "compiler/ir/builder.h"
@@ -16,7 +16,8 @@ std::vector<int64_t> Normal(std::vector<int64_t> axes, size_t rank) {
 }
 
 // Axes of an ONNX reduction: input 1, or all unless noop_with_empty_axes.
-Result<std::vector<int64_t>> AxesOf(const Attrs& attrs, bool has_axes, const HostTensor* axes, size_t rank) {
+Result<std::vector<int64_t>> AxesOf(const Attrs& attrs, bool has_axes, const HostTensor* axes,
+                                    size_t rank) {
   if (has_axes && axes == nullptr) return BadInput("E0108", "'axes' is not known at compile time");
   if (axes != nullptr && axes->elements() > 0) return Normal(axes->Ints(), rank);
   std::vector<int64_t> all;
@@ -27,12 +28,14 @@ Result<std::vector<int64_t>> AxesOf(const Attrs& attrs, bool has_axes, const Hos
 }
 
 Result<std::vector<int64_t>> AxesOf(const GradContext& g) {
-  return AxesOf(g.attrs(), g.x(1) != ir::kNone, g.graph().ConstantOf(g.x(1)), g.type(g.x(0)).dims.size());
+  return AxesOf(g.attrs(), g.x(1) != ir::kNone, g.graph().ConstantOf(g.x(1)),
+                g.type(g.x(0)).dims.size());
 }
 
 Status LowerReduceAs(LowerContext& c, std::string_view op) {
   const bool has_axes = c.num_inputs() > 1 && c.in(1) != ir::kNone;
-  AMPC_ASSIGN(std::vector<int64_t> axes, AxesOf(c.attrs(), has_axes, c.Constant(1), c.desc(c.in(0)).dims.size()));
+  AMPC_ASSIGN(std::vector<int64_t> axes,
+              AxesOf(c.attrs(), has_axes, c.Constant(1), c.desc(c.in(0)).dims.size()));
   c.Call("reduce", {{"op", std::string(op)}, {"axes", std::move(axes)}}, {c.in(0)}, {c.out(0)});
   return {};
 }
@@ -48,7 +51,8 @@ Status LowerSumSquare(LowerContext& c) { return LowerReduceAs(c, "sum_square"); 
 Status LowerLogSum(LowerContext& c) { return LowerReduceAs(c, "log_sum"); }
 Status LowerLogSumExp(LowerContext& c) { return LowerReduceAs(c, "log_sum_exp"); }
 
-// The reduced value or its gradient with the reduced axes kept as 1, so that it broadcasts against x.
+// The reduced value or its gradient with the reduced axes kept as 1, so that it broadcasts against
+// x.
 Result<ir::ValueId> Kept(GradContext& g, ir::ValueId v) {
   AMPC_ASSIGN(const std::vector<int64_t> axes, AxesOf(g));
   Dims dims = g.type(g.x(0)).dims;
@@ -74,7 +78,8 @@ Status GradSum(GradContext& g) {
 
 Status GradMean(GradContext& g) {
   if (!g.Needs(0)) return {};
-  const auto n = static_cast<double>(g.type(g.x(0)).elements()) / static_cast<double>(std::max<int64_t>(g.type(g.y()).elements(), 1));
+  const auto n = static_cast<double>(g.type(g.x(0)).elements()) /
+                 static_cast<double>(std::max<int64_t>(g.type(g.y()).elements(), 1));
   AMPC_ASSIGN(const ir::ValueId dy, Kept(g, g.dy()));
   const ir::ValueId share = g.b.Map("x0 / $n", {dy}, g.type(g.x(0)).dtype, {{"n", n}});
   g.Set(0, g.b.Expand(share, g.type(g.x(0)).dims));
@@ -107,25 +112,33 @@ Status GradProd(GradContext& g) {
   AMPC_ASSIGN(const ir::ValueId dy, Kept(g, g.dy()));
   const DType acc = g.type(g.x(0)).dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
   const ir::ValueId nonzero = g.b.Map("where(x0 == 0, 1, x0)", {g.x(0)}, acc);
-  const ir::ValueId product = g.b.Op("ReduceProd", {nonzero, g.b.Ints(axes)}, {{"keepdims", int64_t{1}}, {"noop_with_empty_axes", int64_t{1}}});
+  const ir::ValueId product =
+      g.b.Op("ReduceProd", {nonzero, g.b.Ints(axes)},
+             {{"keepdims", int64_t{1}}, {"noop_with_empty_axes", int64_t{1}}});
   const ir::ValueId zeros = g.b.ReduceSum(g.b.Map("x0 == 0", {g.x(0)}, acc), axes, true);
-  g.Set(0, g.b.Map("x0 * where(x3 == 0, x2 / x1, where(x3 == 1 && x1 == 0, x2, 0))", {dy, g.x(0), product, zeros},
-                   g.type(g.x(0)).dtype));
+  g.Set(0, g.b.Map("x0 * where(x3 == 0, x2 / x1, where(x3 == 1 && x1 == 0, x2, 0))",
+                   {dy, g.x(0), product, zeros}, g.type(g.x(0)).dtype));
   return {};
 }
 
-// ---- ArgMax, ArgMin --------------------------------------------------------------------------------------------------
+// ---- ArgMax, ArgMin
+// --------------------------------------------------------------------------------------------------
 
 Status LowerArg(LowerContext& c, std::string_view op) {
-  const int64_t axis = c.attrs().Int("axis"), rank = static_cast<int64_t>(c.desc(c.in(0)).dims.size());
-  c.Call("arg_reduce", {{"op", std::string(op)}, {"axis", axis < 0 ? axis + rank : axis}, {"select_last_index", c.attrs().Int("select_last_index")}},
+  const int64_t axis = c.attrs().Int("axis"),
+                rank = static_cast<int64_t>(c.desc(c.in(0)).dims.size());
+  c.Call("arg_reduce",
+         {{"op", std::string(op)},
+          {"axis", axis < 0 ? axis + rank : axis},
+          {"select_last_index", c.attrs().Int("select_last_index")}},
          {c.in(0)}, {c.out(0)});
   return {};
 }
 Status LowerArgMax(LowerContext& c) { return LowerArg(c, "max"); }
 Status LowerArgMin(LowerContext& c) { return LowerArg(c, "min"); }
 
-// ---- own ReduceSum ---------------------------------------------------------------------------------------------------
+// ---- own ReduceSum
+// ---------------------------------------------------------------------------------------------------
 
 Status InferOwnSum(InferContext& c) {
   const ir::TensorType& x = c.in(0);
@@ -139,12 +152,14 @@ Status InferOwnSum(InferContext& c) {
       dims.push_back(1);
     }
   }
-  c.outputs = {{static_cast<DType>(c.attrs.Int("to", static_cast<int64_t>(x.dtype))), std::move(dims)}};
+  c.outputs = {
+      {static_cast<DType>(c.attrs.Int("to", static_cast<int64_t>(x.dtype))), std::move(dims)}};
   return {};
 }
 
 Status LowerOwnSum(LowerContext& c) {
-  c.Call("reduce", {{"op", std::string("sum")}, {"axes", c.attrs().Ints("axes")}}, {c.in(0)}, {c.out(0)});
+  c.Call("reduce", {{"op", std::string("sum")}, {"axes", c.attrs().Ints("axes")}}, {c.in(0)},
+         {c.out(0)});
   return {};
 }
 
@@ -157,17 +172,29 @@ Status GradOwnSum(GradContext& g) {
 }
 
 Result<std::string> BodyOwnSum(const BodyContext& c) {
-  const DType compute = IsFloat(c.inputs[0]->dtype) && c.inputs[0]->dtype != DType::kFloat64 ? DType::kFloat32 : c.inputs[0]->dtype;
+  const DType compute = IsFloat(c.inputs[0]->dtype) && c.inputs[0]->dtype != DType::kFloat64
+                            ? DType::kFloat32
+                            : c.inputs[0]->dtype;
   std::string axes;
   for (int64_t a : c.attrs.Ints("axes")) axes += fmt::format("{}{}", axes.empty() ? "" : ", ", a);
   return fmt::format(
-      "w = Cast <to = {}> (i0)\na = Constant <value_ints = [{}]> ()\ns = ReduceSum <keepdims = {}> (w, a)\no0 = Cast <to = {}> (s)\n",
-      static_cast<int>(compute), axes, c.attrs.Int("keepdims"), static_cast<int>(c.outputs[0]->dtype));
+      "w = Cast <to = {}> (i0)\na = Constant <value_ints = [{}]> ()\ns = ReduceSum <keepdims = {}> "
+      "(w, a)\no0 = Cast <to = {}> (s)\n",
+      static_cast<int>(compute), axes, c.attrs.Int("keepdims"),
+      static_cast<int>(c.outputs[0]->dtype));
 }
 
 constexpr OpDef Reduce(std::string_view name, CastClasses cast, GradFn grad, LowerFn lower) {
   const bool recent = name == "ReduceMax" || name == "ReduceMin";
-  return {.name = name, .since = name == "ReduceSum" ? 13 : recent ? 20 : 18, .in = {1, 2}, .cast = cast, .grad = grad, .lower = lower, .traits = {.reads_any_layout = true}};
+  return {.name = name,
+          .since = name == "ReduceSum" ? 13
+                   : recent            ? 20
+                                       : 18,
+          .in = {1, 2},
+          .cast = cast,
+          .grad = grad,
+          .lower = lower,
+          .traits = {.reads_any_layout = true}};
 }
 
 constexpr OpDef kOps[] = {
@@ -183,7 +210,12 @@ constexpr OpDef kOps[] = {
     Reduce("ReduceLogSumExp", kFp32OnCuda, GradLogSumExp, LowerLogSumExp),
     {.name = "ArgMax", .since = 13, .grad = NoGradient, .lower = LowerArgMax},
     {.name = "ArgMin", .since = 13, .grad = NoGradient, .lower = LowerArgMin},
-    {.domain = kOwnDomain, .name = "ReduceSum", .infer = InferOwnSum, .grad = GradOwnSum, .lower = LowerOwnSum, .body = BodyOwnSum,
+    {.domain = kOwnDomain,
+     .name = "ReduceSum",
+     .infer = InferOwnSum,
+     .grad = GradOwnSum,
+     .lower = LowerOwnSum,
+     .body = BodyOwnSum,
      .traits = {.reads_any_layout = true, .wide_output = true}},
 };
 

@@ -31,7 +31,8 @@ std::unordered_map<std::string, const OpDef*> Index() {
 }  // namespace
 
 const OpDef* FindOp(std::string_view domain, std::string_view name) {
-  static const std::unordered_map<std::string, const OpDef*> index = Index();  // immutable, made on first use
+  static const std::unordered_map<std::string, const OpDef*> index =
+      Index();  // immutable, made on first use
   auto it = index.find(Key(domain, name));
   return it == index.end() ? nullptr : it->second;
 }

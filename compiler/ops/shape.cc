@@ -8,7 +8,8 @@ namespace {
 
 Status InferConstant(InferContext& c) {
   const HostTensor* value = c.attrs.Tensor("value");
-  if (value == nullptr) return BadInput("E0107", "a Constant needs its tensor in the attribute 'value'");
+  if (value == nullptr)
+    return BadInput("E0107", "a Constant needs its tensor in the attribute 'value'");
   c.outputs = {{value->dtype, value->dims}};
   return {};
 }
@@ -28,12 +29,37 @@ Status LowerConstant(LowerContext&) { return {}; }  // the lowering itself place
 constexpr Traits kView{.movement = true, .view = true};
 
 constexpr OpDef kOps[] = {
-    {.name = "Constant", .since = 23, .in = 0, .infer = InferConstant, .grad = NoGradient, .lower = LowerConstant, .traits = {.constant = true}},
-    {.name = "Identity", .since = 21, .grad = GradReshape, .lower = LowerView, .traits = {.movement = true, .view = true, .any_layout = true}},
-    {.name = "Reshape", .since = 21, .in = 2, .grad = GradReshape, .lower = LowerView, .traits = kView},
+    {.name = "Constant",
+     .since = 23,
+     .in = 0,
+     .infer = InferConstant,
+     .grad = NoGradient,
+     .lower = LowerConstant,
+     .traits = {.constant = true}},
+    {.name = "Identity",
+     .since = 21,
+     .grad = GradReshape,
+     .lower = LowerView,
+     .traits = {.movement = true, .view = true, .any_layout = true}},
+    {.name = "Reshape",
+     .since = 21,
+     .in = 2,
+     .grad = GradReshape,
+     .lower = LowerView,
+     .traits = kView},
     {.name = "Flatten", .since = 21, .grad = GradReshape, .lower = LowerView, .traits = kView},
-    {.name = "Squeeze", .since = 21, .in = {1, 2}, .grad = GradReshape, .lower = LowerView, .traits = kView},
-    {.name = "Unsqueeze", .since = 21, .in = 2, .grad = GradReshape, .lower = LowerView, .traits = kView},
+    {.name = "Squeeze",
+     .since = 21,
+     .in = {1, 2},
+     .grad = GradReshape,
+     .lower = LowerView,
+     .traits = kView},
+    {.name = "Unsqueeze",
+     .since = 21,
+     .in = 2,
+     .grad = GradReshape,
+     .lower = LowerView,
+     .traits = kView},
 };
 
 }  // namespace

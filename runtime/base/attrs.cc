@@ -109,7 +109,9 @@ const HostTensor* Attrs::Tensor(std::string_view name) const {
 
 bool Attrs::operator==(const Attrs& other) const {
   return std::equal(entries_.begin(), entries_.end(), other.entries_.begin(), other.entries_.end(),
-                    [](const Entry& a, const Entry& b) { return a.first == b.first && Equal(a.second, b.second); });
+                    [](const Entry& a, const Entry& b) {
+                      return a.first == b.first && Equal(a.second, b.second);
+                    });
 }
 
 size_t Attrs::Hash() const {

@@ -2,7 +2,8 @@
 #pragma once
 // Named attributes of a node, which are also the parameters of a kernel call.
 //
-// Sorted by name, so that two equal sets compare, hash and print equal. A few entries at most: linear search.
+// Sorted by name, so that two equal sets compare, hash and print equal. A few entries at most:
+// linear search.
 
 #include <cstdint>
 #include <memory>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Element types. The enumerators' values are those of ONNX's TensorProto.DataType, so no table maps them.
+// Element types. The enumerators' values are those of ONNX's TensorProto.DataType, so no table maps
+// them.
 
 #include <cstdint>
 #include <optional>
@@ -28,26 +29,32 @@ enum class DType : uint8_t {
 /// Bytes per element; 0 for kNone.
 constexpr int64_t SizeOf(DType t) {
   switch (t) {
-    case DType::kNone: return 0;
+    case DType::kNone:
+      return 0;
     case DType::kUInt8:
     case DType::kInt8:
-    case DType::kBool: return 1;
+    case DType::kBool:
+      return 1;
     case DType::kUInt16:
     case DType::kInt16:
     case DType::kFloat16:
-    case DType::kBFloat16: return 2;
+    case DType::kBFloat16:
+      return 2;
     case DType::kFloat32:
     case DType::kInt32:
-    case DType::kUInt32: return 4;
+    case DType::kUInt32:
+      return 4;
     case DType::kInt64:
     case DType::kUInt64:
-    case DType::kFloat64: return 8;
+    case DType::kFloat64:
+      return 8;
   }
   return 0;
 }
 
 constexpr bool IsFloat(DType t) {
-  return t == DType::kFloat32 || t == DType::kFloat16 || t == DType::kBFloat16 || t == DType::kFloat64;
+  return t == DType::kFloat32 || t == DType::kFloat16 || t == DType::kBFloat16 ||
+         t == DType::kFloat64;
 }
 /// fp16 or bf16.
 constexpr bool IsLow(DType t) { return t == DType::kFloat16 || t == DType::kBFloat16; }

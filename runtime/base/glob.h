@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Globs over names of tensors and nodes: '*' stands for any characters (also '/' and '.'), '?' for one.
-// Nothing else is special, since names such as "onnx::MatMul_1[0]" are common.
+// Globs over names of tensors and nodes: '*' stands for any characters (also '/' and '.'), '?' for
+// one. Nothing else is special, since names such as "onnx::MatMul_1[0]" are common.
 
 #include <string_view>
 
@@ -13,7 +13,8 @@ inline bool IsGlob(std::string_view text) {
 
 inline bool GlobMatches(std::string_view pattern, std::string_view text) {
   size_t p = 0, t = 0;
-  size_t star = std::string_view::npos, resume = 0;  // the last '*', and where its match ends so far
+  size_t star = std::string_view::npos,
+         resume = 0;  // the last '*', and where its match ends so far
   while (t < text.size()) {
     if (p < pattern.size() && pattern[p] == '*') {
       star = p++;

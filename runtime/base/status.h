@@ -2,10 +2,11 @@
 #pragma once
 // Status and Result<T>: how everything that a user can cause is reported.
 //
-// A Status is one pointer, null when ok. An error carries a class (what the user can do about it, which also
-// decides the exit code), a stable diagnostic id such as "E0107", a message that states what was expected and
-// what was found, and the place: the node's label, the pass, the file. Leaf code writes only the fact; the
-// loops above it add the place with At(), In() and Of(). Nothing here throws.
+// A Status is one pointer, null when ok. An error carries a class (what the user can do about it,
+// which also decides the exit code), a stable diagnostic id such as "E0107", a message that states
+// what was expected and what was found, and the place: the node's label, the pass, the file. Leaf
+// code writes only the fact; the loops above it add the place with At(), In() and Of(). Nothing
+// here throws.
 
 #include <cassert>
 #include <memory>
@@ -35,7 +36,8 @@ class [[nodiscard]] Status {
   Status(Status&&) noexcept = default;
   Status& operator=(Status&&) noexcept = default;
 
-  /// `id` is the stable code, e.g. "E0107"; the message starts lower-case and ends without a period.
+  /// `id` is the stable code, e.g. "E0107"; the message starts lower-case and ends without a
+  /// period.
   static Status Error(ErrorClass cls, std::string_view id, std::string message) {
     Status s;
     s.rep_ = std::make_unique<Rep>();
@@ -110,8 +112,10 @@ Status InternalError(std::string_view id, fmt::format_string<Args...> f, Args&&.
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}                                      // NOLINT: implicit by design
-  Result(Status status) : status_(std::move(status)) { assert(!status_.ok()); }      // NOLINT: implicit by design
+  Result(T value) : value_(std::move(value)) {}  // NOLINT: implicit by design
+  Result(Status status) : status_(std::move(status)) {
+    assert(!status_.ok());
+  }  // NOLINT: implicit by design
   bool ok() const { return value_.has_value(); }
   const Status& status() const { return status_; }
   Status TakeStatus() && { return std::move(status_); }
@@ -132,16 +136,16 @@ class [[nodiscard]] Result {
 #define AMPC_CONCAT(a, b) AMPC_CONCAT_(a, b)
 
 /// Returns from the enclosing function when `expr` (a Status) is an error.
-#define AMPC_TRY(expr)                                  \
-  do {                                                  \
+#define AMPC_TRY(expr)                                                              \
+  do {                                                                              \
     if (::ampc::Status ampc_status = (expr); !ampc_status.ok()) return ampc_status; \
   } while (false)
 
 /// `AMPC_ASSIGN(auto x, F())`: x = value of the Result, or return its Status.
-#define AMPC_ASSIGN(decl, expr)                                              \
-  auto AMPC_CONCAT(ampc_result_, __LINE__) = (expr);                         \
-  if (!AMPC_CONCAT(ampc_result_, __LINE__).ok())                             \
-    return std::move(AMPC_CONCAT(ampc_result_, __LINE__)).TakeStatus();      \
+#define AMPC_ASSIGN(decl, expr)                                         \
+  auto AMPC_CONCAT(ampc_result_, __LINE__) = (expr);                    \
+  if (!AMPC_CONCAT(ampc_result_, __LINE__).ok())                        \
+    return std::move(AMPC_CONCAT(ampc_result_, __LINE__)).TakeStatus(); \
   decl = std::move(AMPC_CONCAT(ampc_result_, __LINE__)).value()
 
 }  // namespace ampc

@@ -17,14 +17,16 @@ namespace ampc {
 /// Logical dims, row-major order. After import every dim is a non-negative number.
 using Dims = std::vector<int64_t>;
 
-/// Product of dims (1 for rank 0). The caller has checked the product for overflow (CheckedNumElements).
+/// Product of dims (1 for rank 0). The caller has checked the product for overflow
+/// (CheckedNumElements).
 inline int64_t NumElements(std::span<const int64_t> dims) {
   int64_t n = 1;
   for (int64_t d : dims) n *= d;
   return n;
 }
 
-/// Product of dims, or nullopt when a dim is negative or the product times `element_size` exceeds int64.
+/// Product of dims, or nullopt when a dim is negative or the product times `element_size` exceeds
+/// int64.
 std::optional<int64_t> CheckedNumElements(std::span<const int64_t> dims, int64_t element_size);
 
 /// "[16,1,28,28]"
@@ -39,7 +41,8 @@ enum class Layout : uint8_t {
 /// Element strides of `dims` stored in `layout`, in logical axis order.
 std::vector<int64_t> StridesOf(std::span<const int64_t> dims, Layout layout);
 
-/// An operand as a kernel sees it: no memory, only its form. dtype kNone = optional operand left out.
+/// An operand as a kernel sees it: no memory, only its form. dtype kNone = optional operand left
+/// out.
 struct TensorDesc {
   DType dtype = DType::kNone;
   Dims dims;

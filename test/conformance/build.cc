@@ -15,9 +15,12 @@ namespace {
 
 DType TypeOf(const Arg& arg, DType tested) {
   switch (arg.kind) {
-    case Arg::Kind::kTested: return tested;
-    case Arg::Kind::kAcc: return AccOf(tested);
-    default: return arg.dtype;
+    case Arg::Kind::kTested:
+      return tested;
+    case Arg::Kind::kAcc:
+      return AccOf(tested);
+    default:
+      return arg.dtype;
   }
 }
 
@@ -50,7 +53,9 @@ class Ladder {
 
 double Place(const Arg& arg, double u) {
   const double span = arg.high - arg.low;
-  double v = !arg.both_signs ? arg.low + u * span : u < 0.5 ? -(arg.low + (1 - 2 * u) * span) : arg.low + (2 * u - 1) * span;
+  double v = !arg.both_signs ? arg.low + u * span
+             : u < 0.5       ? -(arg.low + (1 - 2 * u) * span)
+                             : arg.low + (2 * u - 1) * span;
   for (const double kink : arg.avoid) {
     if (std::abs(v - kink) < 0.02) v = kink + (v < kink ? -0.02 : 0.02);
   }
@@ -85,7 +90,8 @@ int64_t ToNumber(int64_t to, DType tested) {
 Attrs AttrsOf(const Sample& sample, DType tested) {
   Attrs attrs = sample.attrs;
   for (const auto& [name, value] : sample.attrs.entries()) {
-    if (const auto* d = std::get_if<double>(&value)) attrs.Set(name, static_cast<double>(static_cast<float>(*d)));
+    if (const auto* d = std::get_if<double>(&value))
+      attrs.Set(name, static_cast<double>(static_cast<float>(*d)));
   }
   const Attr* to = attrs.Find("to");
   if (to == nullptr) return attrs;
@@ -100,14 +106,16 @@ Attrs AttrsOf(const Sample& sample, DType tested) {
 }
 
 // A feed, a trainable state or a constant with a value.
-ir::ValueId AddOperand(Instance& instance, ir::Builder& b, const Arg& arg, size_t slot, HostTensor value) {
+ir::ValueId AddOperand(Instance& instance, ir::Builder& b, const Arg& arg, size_t slot,
+                       HostTensor value) {
   ir::Module& module = *instance.module;
   if (arg.constant) return b.Constant(std::move(value));
   const std::string name = fmt::format("x{}", slot);
   const ir::TypeId type = module.types.Intern(value.dtype, value.dims);
   ir::ValueId v;
   if (arg.differentiate) {
-    v = b.graph().State(module.AddState({.name = name, .type = type, .source = name, .trainable = true, .setting = ""}));
+    v = b.graph().State(module.AddState(
+        {.name = name, .type = type, .source = name, .trainable = true, .setting = ""}));
     instance.parameters.push_back(v);
   } else {
     v = b.graph().AddFeed(name, type, plan::Feed::Kind::kInput);
@@ -118,11 +126,16 @@ ir::ValueId AddOperand(Instance& instance, ir::Builder& b, const Arg& arg, size_
 
 std::string TypeName(const Arg& arg) {
   switch (arg.kind) {
-    case Arg::Kind::kTested: return "T";
-    case Arg::Kind::kAcc: return "acc";
-    case Arg::Kind::kSame: return fmt::format("=x{}", arg.same);
-    case Arg::Kind::kLeftOut: return "-";
-    case Arg::Kind::kFixed: return std::string(Name(arg.dtype));
+    case Arg::Kind::kTested:
+      return "T";
+    case Arg::Kind::kAcc:
+      return "acc";
+    case Arg::Kind::kSame:
+      return fmt::format("=x{}", arg.same);
+    case Arg::Kind::kLeftOut:
+      return "-";
+    case Arg::Kind::kFixed:
+      return std::string(Name(arg.dtype));
   }
   return "";
 }
@@ -143,13 +156,15 @@ std::string Describe(const Sample& sample) {
     text += " " + TypeName(arg);
     if (arg.kind != Arg::Kind::kSame && arg.kind != Arg::Kind::kLeftOut) text += ToString(arg.dims);
   }
-  for (const auto& [name, value] : sample.attrs.entries()) text += fmt::format(" {}={}", name, Text(value));
+  for (const auto& [name, value] : sample.attrs.entries())
+    text += fmt::format(" {}={}", name, Text(value));
   return text;
 }
 
 std::vector<Sample> AllSamples() {
   std::vector<Sample> all;
-  for (auto* family : {ElementwiseSamples, LayerSamples, MovementSamples, TrainingSamples, LargeSamples}) {
+  for (auto* family :
+       {ElementwiseSamples, LayerSamples, MovementSamples, TrainingSamples, LargeSamples}) {
     std::vector<Sample> samples = family();
     std::move(samples.begin(), samples.end(), std::back_inserter(all));
   }
@@ -173,10 +188,12 @@ Result<Instance> Build(const Sample& sample, DType tested, uint32_t seed) {
       inputs.push_back(AddOperand(instance, b, arg, i, ValueOf(arg, tested, ladder)));
     }
   }
-  const std::vector<ir::ValueId> outs = b.Multi(sample.domain(), sample.name(), inputs, AttrsOf(sample, tested), sample.outputs);
+  const std::vector<ir::ValueId> outs =
+      b.Multi(sample.domain(), sample.name(), inputs, AttrsOf(sample, tested), sample.outputs);
   if (b.failed()) return b.TakeStatus();
   instance.node = instance.graph().value(outs[0]).def;
-  for (size_t i = 0; i < outs.size(); ++i) instance.graph().SetOutput(fmt::format("y{}", i), outs[i]);
+  for (size_t i = 0; i < outs.size(); ++i)
+    instance.graph().SetOutput(fmt::format("y{}", i), outs[i]);
   return instance;
 }
 
@@ -191,12 +208,15 @@ Result<bool> AddLoss(Instance& instance, const Sample& sample, Weights weights) 
     if (!IsFloat(type.dtype) || (sample.loss_outputs >> i & 1) == 0) continue;
     std::vector<double> w(static_cast<size_t>(type.elements()), 1.0);
     for (double& v : w) {
-      if (weights == Weights::kRandom) v = (random() % 2 == 0 ? 1 : -1) * (0.3 + static_cast<double>(random() % 1000) / 1000);
+      if (weights == Weights::kRandom)
+        v = (random() % 2 == 0 ? 1 : -1) * (0.3 + static_cast<double>(random() % 1000) / 1000);
     }
     std::vector<int64_t> axes;
     for (int64_t a = 0; a < type.rank(); ++a) axes.push_back(a);
-    const ir::ValueId term = b.ReduceSum(b.Mul(outs[i], b.Constant(Tensor(type.dtype, type.dims, w))), std::move(axes), false);
-    loss = loss == ir::kNone ? b.Cast(term, AccOf(type.dtype)) : b.Add(loss, b.Cast(term, AccOf(type.dtype)));
+    const ir::ValueId term = b.ReduceSum(
+        b.Mul(outs[i], b.Constant(Tensor(type.dtype, type.dims, w))), std::move(axes), false);
+    loss = loss == ir::kNone ? b.Cast(term, AccOf(type.dtype))
+                             : b.Add(loss, b.Cast(term, AccOf(type.dtype)));
   }
   if (b.failed()) return b.TakeStatus();
   if (loss == ir::kNone) return false;
@@ -224,7 +244,8 @@ Status EvaluateGraph(const ir::Graph& graph, Values& values) {
       continue;
     }
     std::vector<const HostTensor*> inputs;
-    for (const ir::ValueId v : node.inputs) inputs.push_back(v == ir::kNone ? nullptr : &values.at(v));
+    for (const ir::ValueId v : node.inputs)
+      inputs.push_back(v == ir::kNone ? nullptr : &values.at(v));
     auto outputs = EvaluateNode(graph, n, inputs);
     if (!outputs.ok()) return std::move(outputs).TakeStatus().At(graph.Describe(n));
     for (size_t i = 0; i < node.outputs.size(); ++i) {

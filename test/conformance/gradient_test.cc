@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every gradient rule against central differences in double, over the samples table; ties and edges against PyTorch's
-// answers. AMPC_VERBOSE=1 prints op, samples and the largest error.
+// Every gradient rule against central differences in double, over the samples table; ties and edges
+// against PyTorch's answers. AMPC_VERBOSE=1 prints op, samples and the largest error.
 //
-// The loss is the sum of the outputs times fixed random weights. The rule's gradient comes from the differentiated graph (so
-// training forms are used as in training), the numeric one from the graph as the sample wrote it.
+// The loss is the sum of the outputs times fixed random weights. The rule's gradient comes from the
+// differentiated graph (so training forms are used as in training), the numeric one from the graph
+// as the sample wrote it.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -46,9 +47,13 @@ const std::map<std::string, std::string> kNoRule = {
     {"ai.ampc.ScalerUpdate", "works on the loss scale"},
 };
 
-std::string FullName(const OpDef& op) { return op.domain.empty() ? std::string(op.name) : fmt::format("{}.{}", op.domain, op.name); }
+std::string FullName(const OpDef& op) {
+  return op.domain.empty() ? std::string(op.name) : fmt::format("{}.{}", op.domain, op.name);
+}
 
-bool Differentiable(const OpDef& op) { return (op.grad != nullptr && op.grad != NoGradient) || op.training != nullptr; }
+bool Differentiable(const OpDef& op) {
+  return (op.grad != nullptr && op.grad != NoGradient) || op.training != nullptr;
+}
 
 double* DoublesOf(HostTensor& t) { return reinterpret_cast<double*>(t.data.data()); }
 
@@ -66,7 +71,8 @@ Result<std::vector<HostTensor>> RuleGradients(Instance& instance) {
     const ir::ValueId g = instance.graph().FindOutput("grad:" + instance.graph().value(p).name);
     grads.push_back(g == ir::kNone ? HostTensor{} : values.at(g));
     if (g != ir::kNone && instance.graph().type(g) != instance.graph().type(p)) {
-      return InternalError("E7999", "the gradient of {} has type {}", ToString(instance.graph().type(p)), ToString(instance.graph().type(g)));
+      return InternalError("E7999", "the gradient of {} has type {}",
+                           ToString(instance.graph().type(p)), ToString(instance.graph().type(g)));
     }
   }
   return grads;
@@ -97,7 +103,8 @@ double LargestError(const Sample& sample, uint32_t seed) {
   if (!instance.ok()) return ADD_FAILURE() << instance.status().ToString(), 0;
   if (instance->parameters.empty()) return 0;
   auto has_loss = AddLoss(*instance, sample);
-  if (!has_loss.ok() || !*has_loss) return ADD_FAILURE() << "a differentiated sample has no float output", 0;
+  if (!has_loss.ok() || !*has_loss)
+    return ADD_FAILURE() << "a differentiated sample has no float output", 0;
   auto forward = Build(sample, DType::kFloat64, seed);
   auto forward_loss = AddLoss(*forward, sample);
   auto rule = RuleGradients(*instance);
@@ -121,9 +128,11 @@ double LargestError(const Sample& sample, uint32_t seed) {
     const double rms = std::sqrt(square / static_cast<double>(std::max<int64_t>(n, 1)));
     for (int64_t i = 0; i < n; ++i) {
       const double found = (*rule)[p].GetDouble(i);
-      const double error = std::abs(found - numeric[i]) / std::max({std::abs(numeric[i]), rms, 1e-6});
+      const double error =
+          std::abs(found - numeric[i]) / std::max({std::abs(numeric[i]), rms, 1e-6});
       if (!(error <= kTolerance)) {
-        ADD_FAILURE() << forward->graph().value(parameter).name << "[" << i << "]: rule " << found << ", differences " << numeric[i];
+        ADD_FAILURE() << forward->graph().value(parameter).name << "[" << i << "]: rule " << found
+                      << ", differences " << numeric[i];
         return error;
       }
       largest = std::max(largest, error);
@@ -135,7 +144,8 @@ double LargestError(const Sample& sample, uint32_t seed) {
 TEST(Samples, CoverEveryRow) {
   std::set<std::string> sampled;
   for (const Sample& s : AllSamples()) sampled.insert(s.op);
-  for (const OpDef* op : AllOps()) EXPECT_TRUE(sampled.contains(FullName(*op))) << FullName(*op) << " has no sample";
+  for (const OpDef* op : AllOps())
+    EXPECT_TRUE(sampled.contains(FullName(*op))) << FullName(*op) << " has no sample";
 }
 
 TEST(Samples, DifferentiateEveryRowThatHasARule) {
@@ -168,16 +178,20 @@ TEST(Gradient, RulesAgreeWithDifferences) {
     if (op == nullptr || !Differentiable(*op) || sample.types_only || sample.large) continue;
     SCOPED_TRACE(Describe(sample));
     Row& row = table[sample.op];
-    for (const uint32_t seed : {1u, 2u}) row.error = std::max(row.error, LargestError(sample, seed));
+    for (const uint32_t seed : {1u, 2u})
+      row.error = std::max(row.error, LargestError(sample, seed));
     ++row.samples;
   }
   if (std::getenv("AMPC_VERBOSE") == nullptr) return;
-  for (const auto& [op, row] : table) std::printf("%-28s %3d samples  largest error %.1e\n", op.c_str(), row.samples, row.error);
+  for (const auto& [op, row] : table)
+    std::printf("%-28s %3d samples  largest error %.1e\n", op.c_str(), row.samples, row.error);
 }
 
-// ---- ties and edges ----------------------------------------------------------------------------------------------------
+// ---- ties and edges
+// ----------------------------------------------------------------------------------------------------
 
-/// Operands with explicit values, the weights of the loss left at 1, and PyTorch's gradient of each operand.
+/// Operands with explicit values, the weights of the loss left at 1, and PyTorch's gradient of each
+/// operand.
 struct Edge {
   std::string op;
   std::vector<std::pair<Dims, std::vector<double>>> args;
@@ -189,9 +203,13 @@ struct Edge {
 Sample SampleOf(const Edge& edge) {
   Sample s{.op = edge.op, .args = {}, .attrs = edge.attrs};
   if (!edge.condition.empty()) {
-    s.args.push_back({.kind = Arg::Kind::kFixed, .dtype = DType::kBool, .dims = {static_cast<int64_t>(edge.condition.size())}, .values = edge.condition});
+    s.args.push_back({.kind = Arg::Kind::kFixed,
+                      .dtype = DType::kBool,
+                      .dims = {static_cast<int64_t>(edge.condition.size())},
+                      .values = edge.condition});
   }
-  for (const auto& [dims, values] : edge.args) s.args.push_back({.dims = dims, .values = values, .differentiate = true});
+  for (const auto& [dims, values] : edge.args)
+    s.args.push_back({.dims = dims, .values = values, .differentiate = true});
   return s;
 }
 
@@ -232,7 +250,8 @@ TEST(Gradient, FollowsPyTorchAtTiesAndEdges) {
     ASSERT_TRUE(grads.ok()) << grads.status().ToString();
     for (size_t p = 0; p < edge.gradients.size(); ++p) {
       for (size_t i = 0; i < edge.gradients[p].size(); ++i) {
-        EXPECT_DOUBLE_EQ((*grads)[p].GetDouble(static_cast<int64_t>(i)), edge.gradients[p][i]) << "operand " << p << ", element " << i;
+        EXPECT_DOUBLE_EQ((*grads)[p].GetDouble(static_cast<int64_t>(i)), edge.gradients[p][i])
+            << "operand " << p << ", element " << i;
       }
     }
   }
@@ -240,14 +259,17 @@ TEST(Gradient, FollowsPyTorchAtTiesAndEdges) {
 
 TEST(Gradient, SqrtOfZeroPassesNoNanWhereNothingFlows) {
   // Where selects the other branch: Sqrt's dy is 0 there, and 0 / 0 must not become its gradient.
-  const Sample sample{.op = "Sqrt", .args = {{.dims = {2}, .values = {0, 4}, .differentiate = true}}};
+  const Sample sample{.op = "Sqrt",
+                      .args = {{.dims = {2}, .values = {0, 4}, .differentiate = true}}};
   auto instance = Build(sample, DType::kFloat64);
   ASSERT_TRUE(instance.ok());
   ir::Graph& g = instance->graph();
   ir::Builder b(g, instance->module->locs.Intern("loss"));
-  const ir::ValueId mask = b.Constant(HostTensor::Of<uint8_t>(DType::kBool, {2}, std::vector<uint8_t>{0, 1}));
+  const ir::ValueId mask =
+      b.Constant(HostTensor::Of<uint8_t>(DType::kBool, {2}, std::vector<uint8_t>{0, 1}));
   const ir::ValueId y = g.node(instance->node).outputs[0];
-  g.SetOutput("loss", b.ReduceSum(b.Op("Where", {mask, y, b.Scalar(DType::kFloat64, 0)}), {0}, false));
+  g.SetOutput("loss",
+              b.ReduceSum(b.Op("Where", {mask, y, b.Scalar(DType::kFloat64, 0)}), {0}, false));
   ASSERT_FALSE(b.failed());
   const auto grads = RuleGradients(*instance);
   ASSERT_TRUE(grads.ok()) << grads.status().ToString();
@@ -263,7 +285,9 @@ TEST(Gradient, StopsAtRowsWithoutOne) {
     SCOPED_TRACE(Describe(sample));
     auto instance = Build(sample, DType::kFloat64);
     ASSERT_TRUE(instance.ok()) << instance.status().ToString();
-    if (instance->parameters.empty() || instance->graph().type(instance->graph().node(instance->node).outputs[0]).elements() == 0) continue;
+    if (instance->parameters.empty() ||
+        instance->graph().type(instance->graph().node(instance->node).outputs[0]).elements() == 0)
+      continue;
     auto loss = AddLoss(*instance, sample);
     ASSERT_TRUE(loss.ok()) << loss.status().ToString();
     if (!*loss) continue;  // its outputs are integers or booleans: nothing to seed

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every implementation of every kernel, in every element type, against the reference in double, over the calls that the
-// samples and their backward passes lower to.
+// Every implementation of every kernel, in every element type, against the reference in double,
+// over the calls that the samples and their backward passes lower to.
 //
-// A call's operands are those of the sample, as the reference computed them in the type under test. The reference in double
-// reads the same numbers. Around each run outputs and workspace start as garbage with guards about them; a second run with
-// other garbage gives the same bits (kernel_test::Run), and so do runs in which outputs overwrite inputs. The bound is on the mean square error of each result; NaN and
-// infinities stand where they should. AMPC_VERBOSE=1 prints kernel, implementation, calls and the largest error.
+// A call's operands are those of the sample, as the reference computed them in the type under test.
+// The reference in double reads the same numbers. Around each run outputs and workspace start as
+// garbage with guards about them; a second run with other garbage gives the same bits
+// (kernel_test::Run), and so do runs in which outputs overwrite inputs. The bound is on the mean
+// square error of each result; NaN and infinities stand where they should. AMPC_VERBOSE=1 prints
+// kernel, implementation, calls and the largest error.
 #include <cmath>
 #include <cstdlib>
 #include <deque>
@@ -22,12 +24,16 @@ namespace {
 using kernel_test::Case;
 using kernel_test::Guarded;
 
-/// Lowers one node and keeps its calls with their operands' values; the reference computes what later calls read.
+/// Lowers one node and keeps its calls with their operands' values; the reference computes what
+/// later calls read.
 class CallRecorder final : public LowerContext {
  public:
-  CallRecorder(const ir::Graph& graph, ir::NodeId id, const Values& values) : graph_(graph), id_(id) {
-    for (const ir::ValueId v : node().inputs) in_.push_back(v == ir::kNone ? ir::kNone : Add(graph.type(v), &values.at(v)));
-    for (const ir::ValueId v : node().outputs) out_.push_back(v == ir::kNone ? ir::kNone : Add(graph.type(v), nullptr));
+  CallRecorder(const ir::Graph& graph, ir::NodeId id, const Values& values)
+      : graph_(graph), id_(id) {
+    for (const ir::ValueId v : node().inputs)
+      in_.push_back(v == ir::kNone ? ir::kNone : Add(graph.type(v), &values.at(v)));
+    for (const ir::ValueId v : node().outputs)
+      out_.push_back(v == ir::kNone ? ir::kNone : Add(graph.type(v), nullptr));
   }
   const ir::Graph& graph() const override { return graph_; }
   const ir::Node& node() const override { return graph_.node(id_); }
@@ -41,8 +47,8 @@ class CallRecorder final : public LowerContext {
     return static_cast<Operand>(slots_.size() - 1);
   }
   void Alias(size_t i, Operand source) override { out_[i] = source; }
-  void Call(std::string_view kernel, Attrs params, std::vector<Operand> inputs, std::vector<Operand> outputs,
-            std::vector<std::pair<int, int>> in_place) override {
+  void Call(std::string_view kernel, Attrs params, std::vector<Operand> inputs,
+            std::vector<Operand> outputs, std::vector<std::pair<int, int>> in_place) override {
     Case c{.kernel = std::string(kernel), .params = std::move(params), .inputs = {}, .outputs = {}};
     for (const Operand t : inputs) {
       c.inputs.push_back(t == ir::kNone ? TensorDesc{} : desc(t));
@@ -51,7 +57,8 @@ class CallRecorder final : public LowerContext {
     for (const Operand t : outputs) c.outputs.push_back(t == ir::kNone ? TensorDesc{} : desc(t));
     const kernel_test::RunResult run = kernel_test::Run(Reference(c.kernel), c, {}, std::byte{0});
     for (size_t j = 0; j < run.outputs.size(); ++j) {
-      if (outputs[j] != ir::kNone && run.outputs[j].size() > 0) std::memcpy(Bytes(outputs[j]), run.outputs[j].get(), run.outputs[j].size());
+      if (outputs[j] != ir::kNone && run.outputs[j].size() > 0)
+        std::memcpy(Bytes(outputs[j]), run.outputs[j].get(), run.outputs[j].size());
     }
     c.in_place = std::move(in_place);
     calls_.push_back(std::move(c));
@@ -72,7 +79,8 @@ class CallRecorder final : public LowerContext {
     int64_t offset = 0;
   };
   Operand Add(const ir::TensorType& type, const HostTensor* value) {
-    memory_.push_back(value != nullptr ? value->data : std::vector<std::byte>(static_cast<size_t>(type.bytes())));
+    memory_.push_back(value != nullptr ? value->data
+                                       : std::vector<std::byte>(static_cast<size_t>(type.bytes())));
     slots_.push_back({{type.dtype, type.dims}, memory_.size() - 1, 0});
     return static_cast<Operand>(slots_.size() - 1);
   }
@@ -82,7 +90,8 @@ class CallRecorder final : public LowerContext {
   }
   kernel_test::Values Read(Operand t) {
     kernel_test::Values v(static_cast<size_t>(desc(t).elements()));
-    for (size_t i = 0; i < v.size(); ++i) v[i] = kernel_test::LoadDouble(desc(t).dtype, Bytes(t), static_cast<int64_t>(i));
+    for (size_t i = 0; i < v.size(); ++i)
+      v[i] = kernel_test::LoadDouble(desc(t).dtype, Bytes(t), static_cast<int64_t>(i));
     return v;
   }
 
@@ -106,10 +115,12 @@ kernel_test::Values ChannelsLast(const kernel_test::Values& values, const Dims& 
   return out;
 }
 
-/// The same call on channels-last operands, where the kernel takes them (kernels.def: "any layout"); false where it does not.
+/// The same call on channels-last operands, where the kernel takes them (kernels.def: "any
+/// layout"); false where it does not.
 bool MakeChannelsLast(Case& c) {
   const std::string_view k = c.kernel;
-  const bool conv = k.starts_with("conv"), any = k == "map" || k.starts_with("pool_") || k.starts_with("batch_norm");
+  const bool conv = k.starts_with("conv"),
+             any = k == "map" || k.starts_with("pool_") || k.starts_with("batch_norm");
   if (!conv && !any && k != "reduce") return false;
   bool changed = false;
   const auto set = [&](TensorDesc& desc) {
@@ -120,7 +131,8 @@ bool MakeChannelsLast(Case& c) {
   for (size_t i = 0; i < c.inputs.size(); ++i) {
     if (conv && i == 1 && k != "conv_bwd_weights") continue;  // weights stay row-major
     set(c.inputs[i]);
-    if (c.inputs[i].layout == Layout::kChannelsLast) c.values[i] = ChannelsLast(c.values[i], c.inputs[i].dims);
+    if (c.inputs[i].layout == Layout::kChannelsLast)
+      c.values[i] = ChannelsLast(c.values[i], c.inputs[i].dims);
   }
   for (TensorDesc& desc : c.outputs) {
     if (k != "reduce" && k != "conv_bwd_weights") set(desc);
@@ -128,15 +140,19 @@ bool MakeChannelsLast(Case& c) {
   return changed;
 }
 
-/// Mean square error of a result as a share of what rounding it and summing `terms` in fp32 explain, or infinity when a
-/// non-finite element is not the expected one. Rounding goes with the result, sums with the operands, which are of order 1.
-double Error(DType type, const Guarded& found, const kernel_test::Values& expected, double terms, bool any_non_finite) {
+/// Mean square error of a result as a share of what rounding it and summing `terms` in fp32
+/// explain, or infinity when a non-finite element is not the expected one. Rounding goes with the
+/// result, sums with the operands, which are of order 1.
+double Error(DType type, const Guarded& found, const kernel_test::Values& expected, double terms,
+             bool any_non_finite) {
   double square = 0, error = 0;
   for (size_t i = 0; i < expected.size(); ++i) {
     const double v = kernel_test::LoadDouble(type, found.get(), static_cast<int64_t>(i));
     const double e = expected[i], rounded = HostTensor::Scalar(type, e).GetDouble(0);
     if (!std::isfinite(rounded) || !std::isfinite(v)) {
-      const bool good = any_non_finite ? !std::isfinite(v) && !std::isfinite(e) : std::isnan(e) ? std::isnan(v) : v == rounded;
+      const bool good = any_non_finite  ? !std::isfinite(v) && !std::isfinite(e)
+                        : std::isnan(e) ? std::isnan(v)
+                                        : v == rounded;
       if (!good) return HUGE_VAL;
       continue;
     }
@@ -152,12 +168,14 @@ double Error(DType type, const Guarded& found, const kernel_test::Values& expect
   return error / (rounding * rounding * square + sums * sums * terms * std::max(square, n));
 }
 
-/// Ways in which lowering may let outputs share memory with inputs of the same form: all pairs of a lowering rule at once, or
-/// each pair of kernels.def by itself (a mask of all ones counts for elementwise programs alone).
+/// Ways in which lowering may let outputs share memory with inputs of the same form: all pairs of a
+/// lowering rule at once, or each pair of kernels.def by itself (a mask of all ones counts for
+/// elementwise programs alone).
 std::vector<std::vector<std::pair<int, int>>> SharedMemory(const Case& c) {
   const auto same_form = [&](size_t i, size_t o) {
     const TensorDesc &x = c.inputs[i], &y = c.outputs[o];
-    return x.present() && y.present() && x.dims == y.dims && SizeOf(x.dtype) == SizeOf(y.dtype) && x.layout == y.layout;
+    return x.present() && y.present() && x.dims == y.dims && SizeOf(x.dtype) == SizeOf(y.dtype) &&
+           x.layout == y.layout;
   };
   std::vector<std::pair<int, int>> listed;
   for (const auto& [i, o] : c.in_place) {
@@ -169,7 +187,8 @@ std::vector<std::vector<std::pair<int, int>>> SharedMemory(const Case& c) {
   if (mask == ~uint64_t{0} && c.kernel != "map") return ways;
   for (size_t o = 0; o < std::min<size_t>(c.outputs.size(), 8); ++o) {
     for (size_t i = 0; i < std::min<size_t>(c.inputs.size(), 8); ++i) {
-      if ((mask >> (o * 8 + i) & 1) != 0 && same_form(i, o)) ways.push_back({{static_cast<int>(i), static_cast<int>(o)}});
+      if ((mask >> (o * 8 + i) & 1) != 0 && same_form(i, o))
+        ways.push_back({{static_cast<int>(i), static_cast<int>(o)}});
     }
   }
   return ways;
@@ -185,11 +204,13 @@ class Kernels : public ::testing::Test {
   void CheckCall(const Case& c, double terms) {
     if (!seen_.insert(kernel_test::Describe(c)).second) return;
     SCOPED_TRACE(kernel_test::Describe(c));
-    const std::vector<kernel_test::Values> expected = kernel_test::Expected(CallRecorder::Reference(c.kernel), c);
+    const std::vector<kernel_test::Values> expected =
+        kernel_test::Expected(CallRecorder::Reference(c.kernel), c);
     const PrepareOptions options{.threads = 2};
     const CallSpec spec{c.kernel, c.params, c.inputs, c.outputs};
     int supported = 0;
-    for (const std::span<const Implementation> table : {cpu::Implementations(), ref::Implementations()}) {
+    for (const std::span<const Implementation> table :
+         {cpu::Implementations(), ref::Implementations()}) {
       for (const Implementation& impl : table) {
         if (impl.kernel != c.kernel || !impl.declines(spec, options).empty()) continue;
         ++supported;
@@ -209,19 +230,23 @@ class Kernels : public ::testing::Test {
     ++row.calls;
     for (size_t j = 0; j < c.outputs.size(); ++j) {
       if (!c.outputs[j].present()) continue;
-      EXPECT_TRUE(first.outputs[j] == second.outputs[j]) << "output " << j << " differs between two runs";
+      EXPECT_TRUE(first.outputs[j] == second.outputs[j])
+          << "output " << j << " differs between two runs";
       // Statistics of a channel that overflowed: infinity or NaN, by the order of the sums.
       const bool any_non_finite = c.kernel == "batch_norm_train" && j >= 3;
-      const double error = Error(c.outputs[j].dtype, first.outputs[j], expected[j], terms, any_non_finite);
+      const double error =
+          Error(c.outputs[j].dtype, first.outputs[j], expected[j], terms, any_non_finite);
       EXPECT_LE(error, 1) << "output " << j << ", " << Name(c.outputs[j].dtype);
       row.error = std::max(row.error, error);
     }
     Case shared = c;
     for (auto& way : SharedMemory(c)) {
       shared.in_place = std::move(way);
-      const kernel_test::RunResult run = kernel_test::Run(impl, shared, options, std::byte{0x22}, true);
-      EXPECT_TRUE(run.outputs == first.outputs) << "differs when output " << shared.in_place[0].second << " overwrites input "
-                                                << shared.in_place[0].first;
+      const kernel_test::RunResult run =
+          kernel_test::Run(impl, shared, options, std::byte{0x22}, true);
+      EXPECT_TRUE(run.outputs == first.outputs)
+          << "differs when output " << shared.in_place[0].second << " overwrites input "
+          << shared.in_place[0].first;
     }
   }
 
@@ -256,10 +281,13 @@ TEST_F(Kernels, AgreeWithTheReferenceInDouble) {
     }
   }
   for (const KernelInfo& kernel : AllKernels()) {
-    EXPECT_TRUE(kernel.name == "fill" || kernels.contains(std::string(kernel.name))) << kernel.name << " was not called";
+    EXPECT_TRUE(kernel.name == "fill" || kernels.contains(std::string(kernel.name)))
+        << kernel.name << " was not called";
   }
   if (std::getenv("AMPC_VERBOSE") == nullptr) return;
-  for (const auto& [name, row] : table_) std::printf("%-40s %4d calls  largest error %.2f of the bound\n", name.c_str(), row.calls, row.error);
+  for (const auto& [name, row] : table_)
+    std::printf("%-40s %4d calls  largest error %.2f of the bound\n", name.c_str(), row.calls,
+                row.error);
 }
 
 }  // namespace

@@ -5,8 +5,8 @@
 //   P(dims), U(dims, low, high)   the same, positive, or in a range
 //   V(dims, values)    the same with explicit values
 //   A(dims)            float32 (float64 when that is under test): statistics, scales
-//   I(values), IS(value)   int64 constant: shapes, axes    Ix(dims, values, dtype)  indices, labels: a feed
-//   Same(slot)         the value of an earlier slot        None()  left out
+//   I(values), IS(value)   int64 constant: shapes, axes    Ix(dims, values, dtype)  indices,
+//   labels: a feed Same(slot)         the value of an earlier slot        None()  left out
 //
 // Behind the attributes: outputs, outputs that enter the loss (~0u: all), terms.
 // clang-format off

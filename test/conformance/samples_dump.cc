@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// samples_dump FILE: writes the samples table for onnxruntime to run: per sample and element type, and per node of its backward
-// pass, a model of one node and what our reference kernels make of it. Equal nodes are written once.
+// samples_dump FILE: writes the samples table for onnxruntime to run: per sample and element type,
+// and per node of its backward pass, a model of one node and what our reference kernels make of it.
+// Equal nodes are written once.
 //
-//   FILE = records; record = u64 length, ModelProto, u64 length, GraphProto whose initializers are the inputs ("x3") and the
-//   results of our kernels. The model's doc_string describes the sample; its metadata say "type" (the element type under
-//   test), "terms" (Sample::terms) and "own" (1: an own op).
+//   FILE = records; record = u64 length, ModelProto, u64 length, GraphProto whose initializers are
+//   the inputs ("x3") and the results of our kernels. The model's doc_string describes the sample;
+//   its metadata say "type" (the element type under test), "terms" (Sample::terms) and "own" (1: an
+//   own op).
 #include <cstdio>
 #include <fstream>
 #include <set>
@@ -37,11 +39,14 @@ class Dump {
     for (const ir::NodeId n : instance.graph().Order()) {
       const ir::Node& node = instance.graph().node(n);
       if (node.op->traits.constant && sample.name() != "Constant") continue;
-      if (derived && node.op->domain != kOwnDomain) continue;  // standard ops have samples of their own
+      if (derived && node.op->domain != kOwnDomain)
+        continue;  // standard ops have samples of their own
       if (instance.module->locs.Get(node.loc) == "loss") continue;  // sums in which all may cancel
       onnx::ModelProto model;
       AMPC_TRY(MakeNodeModel(instance.graph(), n, &model));
-      model.set_doc_string(derived ? fmt::format("{} in the backward pass of {}", node.op->name, Describe(sample)) : Describe(sample));
+      model.set_doc_string(
+          derived ? fmt::format("{} in the backward pass of {}", node.op->name, Describe(sample))
+                  : Describe(sample));
       SetMetadata(model, "type", std::string(Name(type)));
       SetMetadata(model, "terms", fmt::format("{}", sample.terms));
       SetMetadata(model, "own", node.op->domain == kOwnDomain ? "1" : "0");
@@ -56,7 +61,8 @@ class Dump {
     entry->set_value(std::move(value));
   }
 
-  static onnx::GraphProto DataOf(const ir::Graph& graph, const ir::Node& node, const Values& values) {
+  static onnx::GraphProto DataOf(const ir::Graph& graph, const ir::Node& node,
+                                 const Values& values) {
     onnx::GraphProto data;
     std::set<ir::ValueId> seen;
     for (const auto* list : {&node.inputs, &node.outputs}) {
@@ -94,7 +100,8 @@ int Main(const char* path) {
     for (const DType type : {DType::kFloat64, DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
       const Status status = dump.Add(sample, type);
       if (status.ok()) continue;
-      std::fprintf(stderr, "samples_dump: %s in %s: %s\n", Describe(sample).c_str(), std::string(Name(type)).c_str(), status.ToString().c_str());
+      std::fprintf(stderr, "samples_dump: %s in %s: %s\n", Describe(sample).c_str(),
+                   std::string(Name(type)).c_str(), status.ToString().c_str());
       return 1;
     }
   }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Types over the samples table, and the cast classes of the rows.
 //
-// The types that an own op's row infers are those that ONNX infers from the op's body, strictly and in every element type;
-// nodes that gradient rules make are included. Standard ops get their types from ONNX's schemas; ort_test.py compares them
-// with what onnxruntime really computes.
+// The types that an own op's row infers are those that ONNX infers from the op's body, strictly and
+// in every element type; nodes that gradient rules make are included. Standard ops get their types
+// from ONNX's schemas; ort_test.py compares them with what onnxruntime really computes.
 #include <set>
 
 #include <gtest/gtest.h>
@@ -22,11 +22,13 @@ constexpr DType kTypes[] = {DType::kFloat64, DType::kFloat32, DType::kFloat16, D
 
 std::string TypeText(const onnx::TypeProto& type) {
   std::string text = fmt::format("{}[", OnnxTypeName(type.tensor_type().elem_type()));
-  for (const auto& d : type.tensor_type().shape().dim()) text += d.has_dim_value() ? fmt::format("{},", d.dim_value()) : "?,";
+  for (const auto& d : type.tensor_type().shape().dim())
+    text += d.has_dim_value() ? fmt::format("{},", d.dim_value()) : "?,";
   return text + "]";
 }
 
-/// The types of the row stand in the model's outputs; without them, ONNX finds its own from the body.
+/// The types of the row stand in the model's outputs; without them, ONNX finds its own from the
+/// body.
 void ExpectTypesOfBody(const ir::Graph& graph, ir::NodeId node) {
   onnx::ModelProto model;
   const Status made = MakeNodeModel(graph, node, &model);
@@ -37,13 +39,15 @@ void ExpectTypesOfBody(const ir::Graph& graph, ir::NodeId node) {
     out.clear_type();
   }
   try {
-    onnx::shape_inference::InferShapes(model, onnx::OpSchemaRegistry::Instance(), onnx::ShapeInferenceOptions(true, 1, true));
+    onnx::shape_inference::InferShapes(model, onnx::OpSchemaRegistry::Instance(),
+                                       onnx::ShapeInferenceOptions(true, 1, true));
     onnx::checker::check_model(model);
   } catch (const std::exception& e) {
     FAIL() << e.what();
   }
   for (size_t i = 0; i < expected.size(); ++i) {
-    EXPECT_EQ(TypeText(model.graph().output(static_cast<int>(i)).type()), expected[i]) << "output " << i;
+    EXPECT_EQ(TypeText(model.graph().output(static_cast<int>(i)).type()), expected[i])
+        << "output " << i;
   }
 }
 
@@ -64,13 +68,15 @@ TEST(Types, OwnOpsAgreeWithTheirBodies) {
       }
     }
   }
-  for (const OpDef* op : AllOps()) EXPECT_TRUE(op->domain != kOwnDomain || seen.contains(std::string(op->name))) << op->name;
+  for (const OpDef* op : AllOps())
+    EXPECT_TRUE(op->domain != kOwnDomain || seen.contains(std::string(op->name))) << op->name;
 }
 
-// ---- cast classes ------------------------------------------------------------------------------------------------------
+// ---- cast classes
+// ------------------------------------------------------------------------------------------------------
 
-/// PyTorch's autocast lists, in ONNX's words. Everything that they do not name follows its input, or takes the widest of its
-/// operands where it has several.
+/// PyTorch's autocast lists, in ONNX's words. Everything that they do not name follows its input,
+/// or takes the widest of its operands where it has several.
 struct ClassList {
   CastClasses classes;
   std::vector<std::string_view> ops;
@@ -81,24 +87,81 @@ std::vector<ClassList> ClassLists() {
       {kLowClass, {"Conv", "ConvTranspose", "MatMul", "Gemm", "PRelu"}},
       // on both lists; prod is the one reduction that the CPU lists, too
       {kFp32Class, {"NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss", "ReduceProd"}},
-      {kFp32OnCuda, {"Exp", "Log", "Reciprocal", "Acos", "Asin", "Cosh", "Sinh", "Tan", "Softplus", "Softmax", "LogSoftmax",
-                     "ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp"}},
+      {kFp32OnCuda,
+       {"Exp", "Log", "Reciprocal", "Acos", "Asin", "Cosh", "Sinh", "Tan", "Softplus", "Softmax",
+        "LogSoftmax", "ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum",
+        "ReduceLogSumExp"}},
       {{CastClass::kFp32, CastClass::kWidest}, {"Pow"}},
-      {kWidestClass, {"Add", "Sub", "Mul", "Div", "Mod", "Sum", "Mean", "Max", "Min", "Where", "Concat", "Equal", "Greater", "Less",
-                      "GreaterOrEqual", "LessOrEqual"}},
-      {kFollowClass, {"Relu", "LeakyRelu", "ThresholdedRelu", "Elu", "Selu", "Celu", "Sigmoid", "HardSigmoid", "HardSwish", "Softsign",
-                      "Mish", "Gelu", "Clip", "Tanh", "Erf", "Abs", "Neg", "Sign", "Floor", "Ceil", "Round", "Sqrt", "Sin", "Cos", "Atan",
-                      "Asinh", "Acosh", "Atanh", "IsNaN", "IsInf", "And", "Or", "Xor", "Not", "Cast", "Dropout", "BatchNormalization",
-                      "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "ReduceMean", "ReduceMax", "ReduceMin", "ArgMax",
-                      "ArgMin", "Constant", "Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Split",
-                      "Expand", "Pad", "Gather"}},
+      {kWidestClass,
+       {"Add", "Sub", "Mul", "Div", "Mod", "Sum", "Mean", "Max", "Min", "Where", "Concat", "Equal",
+        "Greater", "Less", "GreaterOrEqual", "LessOrEqual"}},
+      {kFollowClass,
+       {"Relu",
+        "LeakyRelu",
+        "ThresholdedRelu",
+        "Elu",
+        "Selu",
+        "Celu",
+        "Sigmoid",
+        "HardSigmoid",
+        "HardSwish",
+        "Softsign",
+        "Mish",
+        "Gelu",
+        "Clip",
+        "Tanh",
+        "Erf",
+        "Abs",
+        "Neg",
+        "Sign",
+        "Floor",
+        "Ceil",
+        "Round",
+        "Sqrt",
+        "Sin",
+        "Cos",
+        "Atan",
+        "Asinh",
+        "Acosh",
+        "Atanh",
+        "IsNaN",
+        "IsInf",
+        "And",
+        "Or",
+        "Xor",
+        "Not",
+        "Cast",
+        "Dropout",
+        "BatchNormalization",
+        "MaxPool",
+        "AveragePool",
+        "GlobalAveragePool",
+        "GlobalMaxPool",
+        "ReduceMean",
+        "ReduceMax",
+        "ReduceMin",
+        "ArgMax",
+        "ArgMin",
+        "Constant",
+        "Identity",
+        "Reshape",
+        "Flatten",
+        "Squeeze",
+        "Unsqueeze",
+        "Transpose",
+        "Slice",
+        "Split",
+        "Expand",
+        "Pad",
+        "Gather"}},
   };
 }
 
 TEST(CastClass, IsPyTorchsForEveryStandardOp) {
   std::map<std::string_view, CastClasses> expected;
   for (const ClassList& list : ClassLists()) {
-    for (const std::string_view op : list.ops) EXPECT_TRUE(expected.emplace(op, list.classes).second) << op << " stands in two lists";
+    for (const std::string_view op : list.ops)
+      EXPECT_TRUE(expected.emplace(op, list.classes).second) << op << " stands in two lists";
   }
   for (const OpDef* op : AllOps()) {
     if (!op->domain.empty()) continue;

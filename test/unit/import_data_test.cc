@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Import: tensor data in every storage, weights that stay references, external files that must not be opened, damage.
+// Import: tensor data in every storage, weights that stay references, external files that must not
+// be opened, damage.
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -56,7 +57,8 @@ class ImportData : public TempDirTest {
     graph->mutable_initializer(0)->set_name("w");
     return Put(name, model.SerializeAsString());
   }
-  onnx::TensorProto External(const std::string& location, const std::string& key = "", const std::string& value = "") {
+  onnx::TensorProto External(const std::string& location, const std::string& key = "",
+                             const std::string& value = "") {
     onnx::TensorProto t = Header(DType::kFloat32, 4);
     t.set_data_location(onnx::TensorProto::EXTERNAL);
     Entry(t, "location", location);
@@ -77,8 +79,10 @@ class ImportData : public TempDirTest {
 
 // The same 5 elements from raw_data, from the typed field and from a file.
 TEST_F(ImportData, EveryTypeDecodesEquallyFromEveryStorage) {
-  const DType types[] = {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBFloat16, DType::kInt64, DType::kInt32, DType::kInt16,
-                         DType::kInt8,    DType::kUInt64,  DType::kUInt32,  DType::kUInt16,   DType::kUInt8, DType::kBool};
+  const DType types[] = {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBFloat16,
+                         DType::kInt64,   DType::kInt32,   DType::kInt16,   DType::kInt8,
+                         DType::kUInt64,  DType::kUInt32,  DType::kUInt16,  DType::kUInt8,
+                         DType::kBool};
   for (DType dtype : types) {
     HostTensor expected{dtype, {5}, {}};
     for (double v : {0.0, 1.0, 0.0, 1.0, 1.0}) {
@@ -89,17 +93,31 @@ TEST_F(ImportData, EveryTypeDecodesEquallyFromEveryStorage) {
     TensorToProto(expected, &raw);
     for (int64_t i = 0; i < 5; ++i) {
       switch (dtype) {
-        case DType::kFloat32: typed.add_float_data(expected.As<float>()[static_cast<size_t>(i)]); break;
-        case DType::kFloat64: typed.add_double_data(expected.GetDouble(i)); break;
-        case DType::kInt64: typed.add_int64_data(expected.GetInt(i)); break;
+        case DType::kFloat32:
+          typed.add_float_data(expected.As<float>()[static_cast<size_t>(i)]);
+          break;
+        case DType::kFloat64:
+          typed.add_double_data(expected.GetDouble(i));
+          break;
+        case DType::kInt64:
+          typed.add_int64_data(expected.GetInt(i));
+          break;
         case DType::kUInt64:
-        case DType::kUInt32: typed.add_uint64_data(static_cast<uint64_t>(expected.GetInt(i))); break;
+        case DType::kUInt32:
+          typed.add_uint64_data(static_cast<uint64_t>(expected.GetInt(i)));
+          break;
         case DType::kFloat16:
-        case DType::kBFloat16: typed.add_int32_data(expected.As<uint16_t>()[static_cast<size_t>(i)]); break;
-        default: typed.add_int32_data(static_cast<int32_t>(expected.GetInt(i))); break;
+        case DType::kBFloat16:
+          typed.add_int32_data(expected.As<uint16_t>()[static_cast<size_t>(i)]);
+          break;
+        default:
+          typed.add_int32_data(static_cast<int32_t>(expected.GetInt(i)));
+          break;
       }
     }
-    Put("data.bin", std::string(3, 'x') + std::string(reinterpret_cast<const char*>(expected.data.data()), expected.data.size()));
+    Put("data.bin",
+        std::string(3, 'x') +
+            std::string(reinterpret_cast<const char*>(expected.data.data()), expected.data.size()));
     external.set_data_location(onnx::TensorProto::EXTERNAL);
     Entry(external, "location", "data.bin");
     Entry(external, "offset", "3");
@@ -127,7 +145,10 @@ TEST_F(ImportData, LargeWeightsStayInTheFile) {
     EXPECT_EQ(w.initial.bytes.source->path(), path);
     EXPECT_EQ(w.initial.bytes.length, kElements * 4);
     float last = 0;
-    ASSERT_TRUE(w.initial.bytes.source->Read(w.initial.bytes.offset + (kElements - 1) * 4, std::as_writable_bytes(std::span(&last, 1))).ok());
+    ASSERT_TRUE(w.initial.bytes.source
+                    ->Read(w.initial.bytes.offset + (kElements - 1) * 4,
+                           std::as_writable_bytes(std::span(&last, 1)))
+                    .ok());
     EXPECT_EQ(last, static_cast<float>(kElements - 1));
     EXPECT_LT(imported->source.model.size(), 300u);
   }
@@ -139,7 +160,8 @@ TEST_F(ImportData, LargeConstantNodesCountAsInitializers) {
   auto* graph = model.mutable_graph();
   graph->clear_initializer();
   for (auto* value : {graph->mutable_input(0), graph->mutable_output(0)}) {
-    value->mutable_type()->mutable_tensor_type()->mutable_shape()->mutable_dim(0)->set_dim_value(100000);
+    value->mutable_type()->mutable_tensor_type()->mutable_shape()->mutable_dim(0)->set_dim_value(
+        100000);
   }
   auto* node = graph->add_node();
   node->set_op_type("Constant");
@@ -150,7 +172,8 @@ TEST_F(ImportData, LargeConstantNodesCountAsInitializers) {
   *attribute->mutable_t() = Header(DType::kFloat32, 100000);
   attribute->mutable_t()->set_raw_data(std::string(400000, '\0'));
   Diagnostics d;
-  const auto imported = ImportModel(Put("c.onnx", model.SerializeAsString()), Fp32(), d, EvaluateNode);
+  const auto imported =
+      ImportModel(Put("c.onnx", model.SerializeAsString()), Fp32(), d, EvaluateNode);
   ASSERT_TRUE(imported.ok()) << imported.status().ToString();
   ASSERT_EQ(imported->module->states.size(), 1u);
   EXPECT_EQ(imported->module->states[0].role, ir::Role::kConstant);
@@ -183,7 +206,8 @@ TEST_F(ImportData, LocationsOutsideTheFolderAreRefused) {
   };
   for (const auto& [location, why] : cases) {
     const std::string error = Refusal(External(location));
-    EXPECT_NE(error.find("m.onnx: error[E0105]: tensor 'w'"), std::string::npos) << location << ": " << error;
+    EXPECT_NE(error.find("m.onnx: error[E0105]: tensor 'w'"), std::string::npos)
+        << location << ": " << error;
     EXPECT_NE(error.find(why), std::string::npos) << location << ": " << error;
   }
   EXPECT_EQ(Refusal(External("inner/data.bin")), "");
@@ -212,9 +236,13 @@ TEST_F(ImportData, ExternalRangesAreChecked) {
 TEST_F(ImportData, DimsThatDisagreeWithTheDataAreRefused) {
   onnx::TensorProto t = Header(DType::kFloat32, 4);
   t.set_raw_data(std::string(15, 'x'));
-  EXPECT_NE(Refusal(t).find("error[E0104]: tensor 'w' (float[4]) needs 16 bytes of data, but has 15"), std::string::npos) << Refusal(t);
+  EXPECT_NE(
+      Refusal(t).find("error[E0104]: tensor 'w' (float[4]) needs 16 bytes of data, but has 15"),
+      std::string::npos)
+      << Refusal(t);
   t.set_raw_data(std::string(5000, 'x'));
-  EXPECT_NE(Refusal(t).find("needs 16 bytes of data, but has 5000"), std::string::npos) << "data that was left out of the message";
+  EXPECT_NE(Refusal(t).find("needs 16 bytes of data, but has 5000"), std::string::npos)
+      << "data that was left out of the message";
   t.clear_raw_data();
   t.add_float_data(1);
   EXPECT_NE(Refusal(t).find("needs 4 values, but has 1"), std::string::npos);
@@ -226,18 +254,23 @@ TEST_F(ImportData, DimsThatDisagreeWithTheDataAreRefused) {
   onnx::TensorProto unknown = Header(DType::kFloat32, 1);
   unknown.set_data_type(onnx::TensorProto::FLOAT8E4M3FN);
   unknown.set_raw_data("x");
-  EXPECT_NE(Refusal(unknown).find("has element type FLOAT8E4M3FN, which is not supported"), std::string::npos);
+  EXPECT_NE(Refusal(unknown).find("has element type FLOAT8E4M3FN, which is not supported"),
+            std::string::npos);
   unknown.set_data_type(99);
   EXPECT_NE(Refusal(unknown).find("has element type type 99"), std::string::npos);
 }
 
 TEST_F(ImportData, WhatIsNoModelIsRefused) {
-  const std::pair<std::string, std::string> cases[] = {{"", "the file is empty"}, {"hello, world", "not an ONNX model"}, {std::string("\x08\x08", 2), "it has no graph"}};
+  const std::pair<std::string, std::string> cases[] = {
+      {"", "the file is empty"},
+      {"hello, world", "not an ONNX model"},
+      {std::string("\x08\x08", 2), "it has no graph"}};
   for (const auto& [bytes, why] : cases) {
     Diagnostics d;
     const auto imported = ImportModel(Put("bad.onnx", bytes), Fp32(), d, EvaluateNode);
     ASSERT_FALSE(imported.ok());
-    EXPECT_NE(imported.status().ToString().find(why), std::string::npos) << imported.status().ToString();
+    EXPECT_NE(imported.status().ToString().find(why), std::string::npos)
+        << imported.status().ToString();
   }
   Diagnostics d;
   EXPECT_EQ(ImportModel(Path("none.onnx"), Fp32(), d, EvaluateNode).status().exit_code(), 6);
@@ -273,14 +306,22 @@ TEST_F(ImportData, RepeatedGraphMessagesMerge) {
   *tail.mutable_graph()->add_initializer() = model.graph().initializer(0);
   model.mutable_graph()->clear_initializer();
   Diagnostics d;
-  const auto imported = ImportModel(Put("two.onnx", model.SerializeAsString() + tail.SerializeAsString()), Fp32(), d, EvaluateNode);
+  const auto imported =
+      ImportModel(Put("two.onnx", model.SerializeAsString() + tail.SerializeAsString()), Fp32(), d,
+                  EvaluateNode);
   ASSERT_TRUE(imported.ok()) << imported.status().ToString();
   EXPECT_EQ(imported->module->states.at(0).initial.bytes.length, 8000);
 }
 
 TEST(ProtoUtil, AttributesSurviveTheRoundTrip) {
-  const Attr values[] = {int64_t{-5}, 0.5, std::string("text"), std::vector<int64_t>{1, 2}, std::vector<double>{0.25}, std::vector<std::string>{"a", ""},
-                         std::make_shared<const HostTensor>(HostTensor::Scalar(DType::kBFloat16, 1.5))};
+  const Attr values[] = {
+      int64_t{-5},
+      0.5,
+      std::string("text"),
+      std::vector<int64_t>{1, 2},
+      std::vector<double>{0.25},
+      std::vector<std::string>{"a", ""},
+      std::make_shared<const HostTensor>(HostTensor::Scalar(DType::kBFloat16, 1.5))};
   for (const Attr& value : values) {
     onnx::AttributeProto proto;
     AttrToProto("a", value, &proto);

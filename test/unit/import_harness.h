@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What the import tests share: text models with opset and signature filled in, and a short form of a graph.
+// What the import tests share: text models with opset and signature filled in, and a short form of
+// a graph.
 
 #include <gtest/gtest.h>
 
@@ -20,7 +21,8 @@ inline CompileOptions Fp32() {
 }
 
 inline std::string ModelText(int opset, const std::string& signature, const std::string& body) {
-  return fmt::format("<ir_version: 8, opset_import: [\"\" : {}]>\nmain {}\n{{\n{}\n}}\n", opset, signature, body);
+  return fmt::format("<ir_version: 8, opset_import: [\"\" : {}]>\nmain {}\n{{\n{}\n}}\n", opset,
+                     signature, body);
 }
 
 struct TextImport {
@@ -43,21 +45,24 @@ struct TextImport {
   }
 };
 
-inline TextImport Import(const std::string& text, const CompileOptions& options = Fp32(), const std::string& folder = "") {
+inline TextImport Import(const std::string& text, const CompileOptions& options = Fp32(),
+                         const std::string& folder = "") {
   TextImport out;
   out.diagnostics.explaining = true;
   out.result = ImportText(text, folder, options, out.diagnostics, EvaluateNode);
   return out;
 }
 
-/// One line per node but Constant: "Gemm(x, w, b) -> y float[2,3]"; constants are written as their values.
+/// One line per node but Constant: "Gemm(x, w, b) -> y float[2,3]"; constants are written as their
+/// values.
 inline std::string Short(const ir::Graph& g) {
   auto name = [&](ir::ValueId v) -> std::string {
     if (v == ir::kNone) return "-";
     const HostTensor* c = g.ConstantOf(v);
     if (c == nullptr || c->elements() > 8) return g.value(v).name;
     std::string text;
-    for (int64_t i = 0; i < c->elements(); ++i) text += fmt::format("{}{}", i == 0 ? "" : " ", c->GetDouble(i));
+    for (int64_t i = 0; i < c->elements(); ++i)
+      text += fmt::format("{}{}", i == 0 ? "" : " ", c->GetDouble(i));
     return c->dims.empty() ? text : "[" + text + "]";
   };
   std::string text;
@@ -67,7 +72,8 @@ inline std::string Short(const ir::Graph& g) {
     std::string inputs, outputs;
     for (ir::ValueId v : node.inputs) inputs += (inputs.empty() ? "" : ", ") + name(v);
     for (ir::ValueId v : node.outputs) {
-      outputs += (outputs.empty() ? "" : ", ") + (v == ir::kNone ? "-" : g.value(v).name + " " + ToString(g.type(v)));
+      outputs += (outputs.empty() ? "" : ", ") +
+                 (v == ir::kNone ? "-" : g.value(v).name + " " + ToString(g.type(v)));
     }
     text += fmt::format("{}({}) -> {}\n", node.op->name, inputs, outputs);
   }

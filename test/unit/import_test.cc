@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Import: names, order, dims, functions, what trains, and real exported models against ONNX's own shape inference.
+// Import: names, order, dims, functions, what trains, and real exported models against ONNX's own
+// shape inference.
 
 #include <gtest/gtest.h>
 
@@ -19,7 +20,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool Contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+bool Contains(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
 #define EXPECT_CONTAINS(text, part) EXPECT_TRUE(Contains(text, part)) << text
 
 const ir::StateVar* State(const TextImport& m, std::string_view name) {
@@ -27,7 +30,8 @@ const ir::StateVar* State(const TextImport& m, std::string_view name) {
   return s == ir::kNone ? nullptr : &m.module().state(s);
 }
 
-// ---- structure -----------------------------------------------------------------------------------------------------
+// ---- structure
+// -----------------------------------------------------------------------------------------------------
 
 constexpr char kMlp[] = R"(
 <ir_version: 8, opset_import: ["" : 17]>
@@ -45,8 +49,9 @@ TEST(Import, MlpBecomesTheCanonicalGraph) {
   options.dims = {{"batch", 5}};
   const TextImport m = Import(kMlp, options);
   ASSERT_TRUE(m.result.ok()) << m.Error();
-  EXPECT_EQ(Short(m.graph()),
-            "Gemm(x, w1, b1) -> h float[5,3]\nRelu(h) -> r float[5,3]\nGemm(r, w2) -> y float[5,2]\n");
+  EXPECT_EQ(
+      Short(m.graph()),
+      "Gemm(x, w1, b1) -> h float[5,3]\nRelu(h) -> r float[5,3]\nGemm(r, w2) -> y float[5,2]\n");
   ASSERT_EQ(m.graph().feeds().size(), 1u);
   EXPECT_EQ(m.graph().outputs()[0].name, "y");
   EXPECT_EQ(m.graph().Describe(m.graph().first()), "node 'first' (Gemm-13)");
@@ -77,35 +82,46 @@ TEST(Import, NodeNamesDecideNothing) {
 }
 
 TEST(Import, ValueMadeTwiceNamesBothNodes) {
-  const TextImport m = Import(ModelText(17, "(float[2] x) => (float[2] y)", "[one] y = Relu (x)\n[two] y = Exp (x)"));
-  EXPECT_EQ(m.Error(), "error[E0103]: value 'y' is made twice: by node 'one' (Relu-14) and by node 'two' (Exp-13)");
+  const TextImport m = Import(
+      ModelText(17, "(float[2] x) => (float[2] y)", "[one] y = Relu (x)\n[two] y = Exp (x)"));
+  EXPECT_EQ(
+      m.Error(),
+      "error[E0103]: value 'y' is made twice: by node 'one' (Relu-14) and by node 'two' (Exp-13)");
 }
 
 TEST(Import, CycleNamesNodeAndTensor) {
-  const TextImport m = Import(ModelText(17, "(float[2] x) => (float[2] y)", "[a] p = Add (x, q)\n[b] q = Exp (p)\ny = Neg (q)"));
+  const TextImport m = Import(ModelText(17, "(float[2] x) => (float[2] y)",
+                                        "[a] p = Add (x, q)\n[b] q = Exp (p)\ny = Neg (q)"));
   EXPECT_CONTAINS(m.Error(), "the graph has a cycle");
   EXPECT_CONTAINS(m.Error(), "reads 'q'");
 }
 
 TEST(Import, MissingValueIsNamed) {
-  const TextImport m = Import(ModelText(17, "(float[2] x) => (float[2] y)", "[a] y = Add (x, nowhere)"));
-  EXPECT_EQ(m.Error(), "error[E0103]: node 'a' (Add-14): reads 'nowhere', which no node, input or initializer is");
-  EXPECT_CONTAINS(Import(ModelText(17, "(float[2] x) => (float[2] z)", "y = Exp (x)")).Error(), "output 'z' is no value");
+  const TextImport m =
+      Import(ModelText(17, "(float[2] x) => (float[2] y)", "[a] y = Add (x, nowhere)"));
+  EXPECT_EQ(
+      m.Error(),
+      "error[E0103]: node 'a' (Add-14): reads 'nowhere', which no node, input or initializer is");
+  EXPECT_CONTAINS(Import(ModelText(17, "(float[2] x) => (float[2] z)", "y = Exp (x)")).Error(),
+                  "output 'z' is no value");
 }
 
 TEST(Import, NodeThatMakesAnInputIsRefused) {
-  const TextImport m = Import(ModelText(17, "(float[2] x) => (float[2] y)", "x = Exp (y)\ny = Relu (x)"));
+  const TextImport m =
+      Import(ModelText(17, "(float[2] x) => (float[2] y)", "x = Exp (y)\ny = Relu (x)"));
   EXPECT_FALSE(m.result.ok());
 }
 
 TEST(Import, UnneededNodesAreLeftOutAndCounted) {
-  const TextImport m = Import(ModelText(17, "(float[2] x) => (float[2] y)", "y = Exp (x)\nz = Unknowable (x)"));
+  const TextImport m =
+      Import(ModelText(17, "(float[2] x) => (float[2] y)", "y = Exp (x)\nz = Unknowable (x)"));
   ASSERT_TRUE(m.result.ok()) << m.Error();
   EXPECT_CONTAINS(m.Notes(), "1 nodes that no output needs");
 }
 
 TEST(Import, OutputMayBeAnInputOrAnInnerValue) {
-  const TextImport m = Import(ModelText(17, "(float[2] x) => (float[2] x, float[2] h, float[2] y)", "h = Exp (x)\ny = Relu (h)"));
+  const TextImport m = Import(ModelText(17, "(float[2] x) => (float[2] x, float[2] h, float[2] y)",
+                                        "h = Exp (x)\ny = Relu (h)"));
   ASSERT_TRUE(m.result.ok()) << m.Error();
   ASSERT_EQ(m.graph().outputs().size(), 3u);
   EXPECT_EQ(m.graph().outputs()[0].value, m.graph().feeds()[0].value);
@@ -117,18 +133,22 @@ TEST(Import, DeclaredTypeThatContradictsIsNoted) {
   EXPECT_EQ(m.Notes(), "output 'y' is declared as float[3], but is float[2]\n");
 }
 
-// ---- dims ----------------------------------------------------------------------------------------------------------
+// ---- dims
+// ----------------------------------------------------------------------------------------------------------
 
 TEST(Import, UnboundDimNamesTheFeeds) {
-  const TextImport m = Import(ModelText(17, "(float[batch,seq] x, float[batch,seq] z) => (float[batch,seq] y)", "y = Add (x, z)"));
+  const TextImport m = Import(ModelText(
+      17, "(float[batch,seq] x, float[batch,seq] z) => (float[batch,seq] y)", "y = Add (x, z)"));
   EXPECT_EQ(m.Error(),
-            "error[E0112]: symbolic dims without a size: 'batch' (of 'x', 'z'), 'seq' (of 'x', 'z'); give --dim batch=N --dim seq=N");
+            "error[E0112]: symbolic dims without a size: 'batch' (of 'x', 'z'), 'seq' (of 'x', "
+            "'z'); give --dim batch=N --dim seq=N");
 }
 
 TEST(Import, UnknownDimSuggestsTheNearest) {
   CompileOptions options = Fp32();
   options.dims = {{"batc", 4}};
-  const std::string text = ModelText(17, "(float[batch,3] x) => (float[batch,3] y)", "y = Relu (x)");
+  const std::string text =
+      ModelText(17, "(float[batch,3] x) => (float[batch,3] y)", "y = Relu (x)");
   EXPECT_CONTAINS(Import(text, options).Error(), "did you mean 'batch'?");
   options.dims = {{"batch", 4}};
   EXPECT_TRUE(Import(text, options).result.ok());
@@ -157,11 +177,13 @@ TEST(Import, EvalDimsStandInFrontOfTheOthers) {
   EXPECT_EQ(Short(*eval->module->train), "Relu(x) -> y float[10,3]\n");
 }
 
-// ---- support -------------------------------------------------------------------------------------------------------
+// ---- support
+// -------------------------------------------------------------------------------------------------------
 
 TEST(Import, AllUnsupportedOpsAreListedAtOnce) {
   const TextImport m = Import(ModelText(17, "(float[2,2] x) => (float[2,2] y)",
-                                        "[d] a = Det (x)\n[h] b = Hardmax (x)\n[h2] c = Hardmax (x)\n[f] e = Fancy (x)\ny = Sum (a, b, c, e)"));
+                                        "[d] a = Det (x)\n[h] b = Hardmax (x)\n[h2] c = Hardmax "
+                                        "(x)\n[f] e = Fancy (x)\ny = Sum (a, b, c, e)"));
   ASSERT_FALSE(m.result.ok());
   EXPECT_EQ(m.result.status().exit_code(), 3);
   EXPECT_EQ(m.Error(),
@@ -178,23 +200,28 @@ main (float[2] x) => (float[2] y) { [f] y = com.example.Fuse (x) })");
 }
 
 TEST(Import, OpsetsOutsideTheRangeAreRefused) {
-  EXPECT_CONTAINS(Import(ModelText(99, "(float[2] x) => (float[2] y)", "y = Relu (x)")).Error(), "the model uses opset 99, newer than");
-  EXPECT_CONTAINS(Import(ModelText(5, "(float[2] x) => (float[2] y)", "y = Relu (x)")).Error(), "the model uses opset 5, older than");
+  EXPECT_CONTAINS(Import(ModelText(99, "(float[2] x) => (float[2] y)", "y = Relu (x)")).Error(),
+                  "the model uses opset 99, newer than");
+  EXPECT_CONTAINS(Import(ModelText(5, "(float[2] x) => (float[2] y)", "y = Relu (x)")).Error(),
+                  "the model uses opset 5, older than");
 }
 
 TEST(Import, TypeErrorsNameNodeAndShapes) {
-  const TextImport m = Import(ModelText(17, "(float[2,3] x, float[4,5] w) => (float[2,5] y)", "[\"/fc1/MatMul\"] y = MatMul (x, w)"));
+  const TextImport m = Import(ModelText(17, "(float[2,3] x, float[4,5] w) => (float[2,5] y)",
+                                        "[\"/fc1/MatMul\"] y = MatMul (x, w)"));
   EXPECT_CONTAINS(m.Error(), "error[E0107]: node '/fc1/MatMul' (MatMul-13)");
   EXPECT_CONTAINS(m.Error(), "float[2,3], float[4,5]");
 }
 
 TEST(Import, OpsWithABodyInOnnxAreImportedThroughIt) {
-  const TextImport m = Import(ModelText(18, "(float[2,3] x) => (float[2,3] y)", "[p] y = ThresholdedRelu <alpha = 0.5> (x)"));
+  const TextImport m = Import(ModelText(18, "(float[2,3] x) => (float[2,3] y)",
+                                        "[p] y = ThresholdedRelu <alpha = 0.5> (x)"));
   ASSERT_TRUE(m.result.ok()) << m.Error();
   EXPECT_EQ(ToString(m.graph().type(m.graph().FindOutput("y"))), "float[2,3]");
 }
 
-// ---- functions -----------------------------------------------------------------------------------------------------
+// ---- functions
+// -----------------------------------------------------------------------------------------------------
 
 TEST(Import, FunctionsAreInlinedWithTheirAttributes) {
   const TextImport m = Import(R"(<ir_version: 8, opset_import: ["" : 17, "local" : 1]>
@@ -212,7 +239,8 @@ Inner (a) => (c) { s = Constant <value_int = 1> () t = Cast <to = 1> (s) c = Add
             "LeakyRelu(h) -> call2/b float[2,4]\nAdd(call2/b, 1) -> y float[2,4]\n");
   std::vector<double> slopes;
   for (ir::NodeId n : m.graph().Order()) {
-    if (m.graph().node(n).op->name == "LeakyRelu") slopes.push_back(m.graph().node(n).attrs.Float("alpha"));
+    if (m.graph().node(n).op->name == "LeakyRelu")
+      slopes.push_back(m.graph().node(n).attrs.Float("alpha"));
   }
   EXPECT_EQ(slopes, (std::vector<double>{0.25, 0.5}));
   EXPECT_EQ(m.graph().Describe(m.graph().first()), "node 'call1/leak' (LeakyRelu-16)");
@@ -227,7 +255,8 @@ main (float[2] x) => (float[2] y) { y = local.A (x) }
   EXPECT_CONTAINS(m.Error(), "function 'A' calls itself: A -> B -> A");
 }
 
-// ---- what trains ---------------------------------------------------------------------------------------------------
+// ---- what trains
+// ---------------------------------------------------------------------------------------------------
 
 constexpr char kZoo[] = R"(
 <ir_version: 8, opset_import: ["" : 17]>
@@ -287,11 +316,13 @@ TEST(Import, GlobsSelectAndFreeze) {
   options.trainable = {"wieght"};
   EXPECT_CONTAINS(Import(kZoo, options).Error(), "--trainable 'wieght' matches no initializer");
   options.trainable = {"mean"};
-  EXPECT_CONTAINS(Import(kZoo, options).Error(), "matches nothing that can train: 'mean' (a running statistic");
+  EXPECT_CONTAINS(Import(kZoo, options).Error(),
+                  "matches nothing that can train: 'mean' (a running statistic");
 }
 
 TEST(Import, ConstantNodesTrainOnlyWhenNamed) {
-  const std::string text = ModelText(17, "(float[2,2] x) => (float[2,2] y)", "c = Constant <value = float[2] {1, 2}> ()\ny = Add (x, c)");
+  const std::string text = ModelText(17, "(float[2,2] x) => (float[2,2] y)",
+                                     "c = Constant <value = float[2] {1, 2}> ()\ny = Add (x, c)");
   EXPECT_EQ(Import(text).module().states.size(), 0u);
   CompileOptions options = Fp32();
   options.trainable = {"c"};
@@ -301,7 +332,8 @@ TEST(Import, ConstantNodesTrainOnlyWhenNamed) {
   EXPECT_TRUE(State(m, "c")->trainable);
   onnx::ModelProto exported;
   ASSERT_TRUE(exported.ParseFromString(m.result->source.model));
-  EXPECT_EQ(exported.graph().node_size(), 1) << "the Constant node became an initializer that the export appends";
+  EXPECT_EQ(exported.graph().node_size(), 1)
+      << "the Constant node became an initializer that the export appends";
   EXPECT_EQ(m.result->source.exports.at(0).entry.initializer, "c");
 }
 
@@ -322,14 +354,16 @@ TEST(Import, MergedParametersAreUntiedAndTiedOnesStay) {
   const TextImport m = Import(kShared);
   ASSERT_TRUE(m.result.ok()) << m.Error();
   EXPECT_EQ(Short(m.graph()),
-            "BatchNormalization(x, ones.2, zeros.1, zeros.2, ones.3) -> a float[2,3]\nMatMul(a, w) -> b float[2,3]\n"
+            "BatchNormalization(x, ones.2, zeros.1, zeros.2, ones.3) -> a float[2,3]\nMatMul(a, w) "
+            "-> b float[2,3]\n"
             "Mul(b, ones.1) -> c float[2,3]\nMatMul(c, w) -> y float[2,3]\n");
   EXPECT_EQ(State(m, "ones"), nullptr);
   EXPECT_CONTAINS(m.Notes(), "tied, one parameter with several uses: 'w' (2 uses)");
   EXPECT_CONTAINS(m.Notes(), "'ones' is shared by 3 uses and its elements are all equal");
   onnx::ModelProto exported;
   ASSERT_TRUE(exported.ParseFromString(m.result->source.model));
-  EXPECT_EQ(exported.graph().node_size(), 4) << "the Identity went with the initializer that it copied";
+  EXPECT_EQ(exported.graph().node_size(), 4)
+      << "the Identity went with the initializer that it copied";
   EXPECT_EQ(exported.graph().node(2).input(1), "ones.1");
   EXPECT_EQ(State(m, "ones.3")->role, ir::Role::kStatistic);
   EXPECT_TRUE(State(m, "ones.2")->trainable);
@@ -343,11 +377,13 @@ TEST(Import, MergedParametersAreUntiedAndTiedOnesStay) {
   EXPECT_CONTAINS(Import(kShared, options).Error(), "--untie 'q*' matches no initializer");
 }
 
-// ---- real models ---------------------------------------------------------------------------------------------------
+// ---- real models
+// ---------------------------------------------------------------------------------------------------
 
 std::vector<fs::path> GoldenModels() {
   std::vector<fs::path> found;
-  for (const auto& entry : fs::recursive_directory_iterator(fs::path(AMPC_TEST_DIR) / "golden/models")) {
+  for (const auto& entry :
+       fs::recursive_directory_iterator(fs::path(AMPC_TEST_DIR) / "golden/models")) {
     if (entry.path().extension() == ".onnx") found.push_back(entry.path());
   }
   std::sort(found.begin(), found.end());
@@ -382,11 +418,13 @@ TEST(GoldenModels, TypesAreThoseOfOnnx) {
     ASSERT_TRUE(model.ParseFromString(bytes));
     model.mutable_graph()->clear_value_info();
     for (auto& input : *model.mutable_graph()->mutable_input()) {
-      for (auto& dim : *input.mutable_type()->mutable_tensor_type()->mutable_shape()->mutable_dim()) {
+      for (auto& dim :
+           *input.mutable_type()->mutable_tensor_type()->mutable_shape()->mutable_dim()) {
         if (dim.has_dim_param()) dim.set_dim_value(16);
       }
     }
-    for (auto& output : *model.mutable_graph()->mutable_output()) output.mutable_type()->mutable_tensor_type()->clear_shape();
+    for (auto& output : *model.mutable_graph()->mutable_output())
+      output.mutable_type()->mutable_tensor_type()->clear_shape();
     onnx::shape_inference::InferShapes(model, onnx::OpSchemaRegistry::Instance(),
                                        onnx::ShapeInferenceOptions(true, 1, true));
 
