@@ -5,6 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <string_view>
+
+#include "runtime/base/file.h"
 
 namespace ampc {
 namespace {
@@ -18,6 +22,13 @@ double Milliseconds(steady_clock::time_point from, steady_clock::time_point to) 
 }  // namespace
 
 int64_t PeakResidentBytes() {
+  // getrusage's maximum outlives exec: started by a larger process, it would be that process's.
+  if (const Result<std::string> text = ReadFile("/proc/self/status", 1 << 16); text.ok()) {
+    constexpr std::string_view kPeak = "VmHWM:";
+    const size_t at = text->find(kPeak);
+    if (at != std::string::npos)
+      return std::strtoll(text->c_str() + at + kPeak.size(), nullptr, 10) * 1024;
+  }
   rusage usage{};
   return getrusage(RUSAGE_SELF, &usage) == 0 ? static_cast<int64_t>(usage.ru_maxrss) * 1024 : 0;
 }

@@ -3,15 +3,20 @@
 import json
 import pathlib
 import subprocess
+import sys
 import tempfile
 
 import numpy as np
+import onnx
 
 MODELS = pathlib.Path(__file__).resolve().parent / "models"
 NAMES = ["mlp_mnist", "lenet_mnist", "resnet_mnist", "conv1d_tcn", "autoencoder_mnist"]
 OPTIMIZERS = ["sgd", "adamw"]
 # Only this stands against the golden files of these exports: ampc puts BatchNormalization into training mode itself.
 MODE_ONLY = "BatchNormalization is not in training mode in this file"
+# Settings of the model that is random in training, so that nothing was recorded.
+UNRECORDED = {"loss": "ce", "optimizers": {"sgd": {"lr": 0.02, "momentum": 0.9}, "adamw": {"lr": 0.002, "weight_decay": 0.01}},
+              "scaler": {"init_scale": 65536, "growth_factor": 2, "backoff_factor": 0.5, "growth_interval": 20}}
 
 
 class Failed(Exception):
@@ -21,7 +26,8 @@ class Failed(Exception):
 class Model:
     def __init__(self, name):
         self.name, self.folder = name, MODELS / name
-        self.curves = json.loads((self.folder / "golden" / "curves.json").read_text())
+        recorded = self.folder / "golden" / "curves.json"
+        self.curves = json.loads(recorded.read_text()) if name in NAMES else UNRECORDED
         self.exports = json.loads((self.folder / "exports.json").read_text())
 
     def variants(self):
@@ -35,6 +41,16 @@ class Model:
     def path(self, variant):
         folder = "opsets/" if variant.startswith("opset") else ""
         return self.folder / f"{folder}{variant}.onnx"
+
+    def mapping(self, variant):
+        """{initializer: {"param": PyTorch's name, "transform"}}; the file with external data is dynamo_train's."""
+        return self.exports.get(variant, self.exports["dynamo_train"])["mapping"]["initializers"]
+
+    def initializers(self, variant):
+        return {t.name: onnx.numpy_helper.to_array(t) for t in onnx.load(self.path(variant)).graph.initializer}
+
+    def has_statistics(self):
+        return any("running_" in name for name in self.mapping("ts_train"))
 
     def is_dynamic(self, variant):
         return self.exports.get(variant, {}).get("dynamic_batch", False)
@@ -72,11 +88,12 @@ class Tools:
         return plan
 
     def train(self, plan, feeds, steps, *extra):
-        """JSONL lines of the steps."""
+        """JSONL lines of the steps. The order of sums is part of a result: every machine runs two threads."""
         log = self.folder / "log.jsonl"
-        self.run("amprun", plan, "--data", f"{feeds}:layout=steps", "--steps", steps, "--log", log, "-q", *extra)
-        lines = [json.loads(text) for text in log.read_text().splitlines()]
-        return [line for line in lines if "step" in line and "loss" in line]
+        log.unlink(missing_ok=True)  # a resumed run would add to it
+        threads = () if "--threads" in extra else ("--threads", "2")
+        self.run("amprun", plan, "--data", f"{feeds}:layout=steps", "--steps", steps, "--log", log, "-q", *threads, *extra)
+        return log_lines(log)
 
     def fetch(self, plan, feeds, steps, *globs, extra=()):
         """{value: array, leading axis = step}."""
@@ -88,3 +105,48 @@ class Tools:
 
 def losses(lines):
     return np.array([float(line["loss"]) for line in lines])
+
+
+def log_lines(log):
+    """Lines of training steps."""
+    lines = [json.loads(text) for text in log.read_text().splitlines()]
+    return [line for line in lines if "step" in line and "loss" in line]
+
+
+def widened(feeds):
+    """The arrays of a file of feeds, float16 ones as float32, so that they can be changed."""
+    return {k: v.astype(np.float32) if v.dtype == np.float16 else v for k, v in np.load(feeds).items()}
+
+
+def dump(tools, plan):
+    """{kind: [row as a dict]} of amprun --dump, which names its columns in comments."""
+    columns, rows = {}, {}
+    for line in tools.run("amprun", plan, "--dump").stdout.splitlines():
+        cells = line.split("\t")
+        if line.startswith("# "):
+            columns[cells[0][2:]] = [c.split(" ")[0] for c in cells[1:]]
+        elif cells[0] in columns:
+            rows.setdefault(cells[0], []).append(dict(zip(columns[cells[0]], cells[1:])))
+    return rows
+
+
+def expect(condition, what):
+    if not condition:
+        raise Failed(what)
+
+
+def run_checks(checks):
+    """One line per check function; what it returns is what was measured. Exits with 1 if one failed."""
+    tools, wanted, failures = Tools(sys.argv[1]), sys.argv[2:], 0
+    unknown = set(wanted) - {function.__name__ for function in checks}
+    if unknown:
+        sys.exit(f"no check {', '.join(sorted(unknown))}")
+    for function in checks:
+        if wanted and function.__name__ not in wanted:
+            continue
+        try:
+            print(f"{function.__name__}: {function(tools)}", flush=True)
+        except Failed as failed:
+            failures += 1
+            print(f"{function.__name__}: FAIL {failed}", flush=True)
+    sys.exit(failures != 0)
