@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/compiler.h"
 
+#include <algorithm>
 #include <chrono>
 #include <unordered_map>
 
@@ -8,6 +9,8 @@
 #include "compiler/lower/evaluate.h"
 #include "compiler/lower/lower.h"
 #include "compiler/onnx/import.h"
+#include "passes/glob.h"
+#include "runtime/base/suggest.h"
 
 namespace ampc {
 namespace {
@@ -77,6 +80,28 @@ Status ImportEval(const std::string& model, const CompileOptions& options, ir::M
   return {};
 }
 
+// A name of --keep that no value has would be ignored in silence.
+Status CheckKept(const ir::Module& m, const std::vector<std::string>& keep) {
+  if (keep.empty()) return {};
+  std::vector<std::string_view> names;
+  for (const ir::Graph* g : m.graphs()) {
+    for (const ir::FeedInfo& feed : g->feeds()) names.push_back(feed.name);
+    for (const ir::OutputInfo& out : g->outputs()) names.push_back(out.name);
+    for (ir::NodeId n : g->Order()) {
+      for (ir::ValueId v : g->node(n).outputs) {
+        if (v != ir::kNone) names.push_back(g->value(v).name);
+      }
+    }
+  }
+  for (const ir::StateVar& s : m.states) names.push_back(s.name);
+  for (const std::string& glob : keep) {
+    if (std::none_of(names.begin(), names.end(),
+                     [&](std::string_view name) { return MatchesGlob(glob, name); }))
+      return UsageError("E0305", "--keep '{}' matches no value{}", glob, Suggest(glob, names));
+  }
+  return {};
+}
+
 // Everything between the forward graph and the cleaned-up step.
 Status BuildTrainingStep(PassManager& passes, ir::Module& m, PassContext& context) {
   // BatchNormalization and Dropout into training mode, in train only.
@@ -135,7 +160,12 @@ Result<Compiled> Compile(const std::string& model, const CompileOptions& options
   AMPC_TRY(passes.Run("attach-loss", m, context));
   // The eval graph forks here: before training mode, casts and gradients.
   AMPC_TRY(passes.Run("fork-eval", m, context));
-  if (!options.forward_only) AMPC_TRY(BuildTrainingStep(passes, m, context));
+  if (options.forward_only) {
+    // Only what --eval-precision same asks for.
+    AMPC_TRY(passes.Run("autocast", m, context));
+  } else {
+    AMPC_TRY(BuildTrainingStep(passes, m, context));
+  }
   // Clean up what the passes above left: value-preserving cast pairs, equal nodes, constants, dead
   // nodes.
   AMPC_TRY(passes.Run("clean-casts", m, context));
@@ -147,6 +177,7 @@ Result<Compiled> Compile(const std::string& model, const CompileOptions& options
   AMPC_TRY(passes.Run("fuse", m, context));
   AMPC_TRY(passes.Run("dce", m, context));
   if (passes.stopped()) return out;
+  AMPC_TRY(CheckKept(m, options.keep));
 
   AMPC_TRY(passes.Check("lower", m));
   const auto lower_start = std::chrono::steady_clock::now();

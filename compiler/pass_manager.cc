@@ -4,13 +4,13 @@
 #include <algorithm>
 #include <chrono>
 #include <iterator>
-#include <numeric>
 #include <ostream>
 
 #include <fmt/format.h>
 
 #include "compiler/ir/text.h"
 #include "compiler/ir/verify.h"
+#include "runtime/base/suggest.h"
 
 namespace ampc {
 namespace {
@@ -24,43 +24,12 @@ int64_t CountNodes(const ir::Module& module) {
   return count;
 }
 
-size_t Distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t change = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({change, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row.back();
-}
-
-// The nearest of `names` that is near enough to be meant, or "".
-std::string_view Nearest(std::string_view name, std::span<const std::string_view> names) {
-  std::string_view best;
-  size_t best_distance = std::min<size_t>(4, name.size() / 2 + 1);
-  for (std::string_view candidate : names) {
-    const size_t distance = Distance(name, candidate);
-    if (distance < best_distance) {
-      best = candidate;
-      best_distance = distance;
-    }
-  }
-  return best;
-}
-
 Status UnknownPass(std::string_view name) {
   std::vector<std::string_view> names(std::begin(kSteps), std::end(kSteps));
   for (const PassInfo& pass : AllPasses()) names.push_back(pass.name);
-  const std::string_view nearest = Nearest(name, names);
-  if (nearest.empty()) {
-    return UsageError("E0301", "unknown pass '{}'; --list-passes shows them", name);
-  }
-  return UsageError("E0301", "unknown pass '{}'; did you mean '{}'?", name, nearest);
+  const std::string nearest = Suggest(name, names);
+  return UsageError("E0301", "unknown pass '{}'{}", name,
+                    nearest.empty() ? "; --list-passes shows them" : nearest);
 }
 
 bool Listed(const std::vector<std::string>& names, std::string_view name) {

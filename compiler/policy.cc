@@ -50,6 +50,12 @@ Status UnknownKey(const std::string& file, const ConfigValue& at, std::string_vi
   return BadInput("E0312", "{}: unknown key '{}'; expected one of {}", Where(file, at), key, known);
 }
 
+Result<std::string> NameFrom(const std::string& file, const ConfigValue& v, std::string_view key) {
+  if (v.is_scalar() && !v.text.empty()) return v.text;
+  return BadInput("E0312", "{}: {}: one name is expected, found '{}'", Where(file, v), key,
+                  v.ToString());
+}
+
 Result<PolicyRule> RuleFrom(const std::string& file, const ConfigValue& v) {
   if (!v.is_map())
     return BadInput("E0312", "{}: a rule is a map such as {{op: Softmax, class: fp32}}",
@@ -58,12 +64,12 @@ Result<PolicyRule> RuleFrom(const std::string& file, const ConfigValue& v) {
   bool has_class = false;
   for (const auto& [key, value] : v.entries) {
     if (key == "node" || key == "op") {
-      (key == "node" ? rule.node : rule.op) = value.text;
+      AMPC_ASSIGN((key == "node" ? rule.node : rule.op), NameFrom(file, value, key));
     } else if (key == "between") {
       if (!value.is_list() || value.items.size() != 2)
         return BadInput("E0312", "{}: between: [from, to] names two values", Where(file, value));
-      rule.from = value.items[0].text;
-      rule.to = value.items[1].text;
+      AMPC_ASSIGN(rule.from, NameFrom(file, value.items[0], key));
+      AMPC_ASSIGN(rule.to, NameFrom(file, value.items[1], key));
     } else if (key == "class") {
       const auto* c = std::find_if(kClasses.begin(), kClasses.end(),
                                    [&](const ClassName& n) { return n.name == value.text; });
@@ -85,6 +91,9 @@ Result<PolicyRule> RuleFrom(const std::string& file, const ConfigValue& v) {
 }
 
 Status ReadLimits(const std::string& file, const ConfigValue& v, Policy& policy) {
+  if (!v.is_map())
+    return BadInput("E0312", "{}: limits: a map such as {{init_abs_max: 65504}} is expected",
+                    Where(file, v));
   for (const auto& [key, value] : v.entries) {
     const auto number = value.Number();
     if (!number || *number < 0)
@@ -115,6 +124,8 @@ Result<Policy> ReadPolicy(const std::string& file) {
                         Where(file, value), value.text);
       policy.base = b->base;
     } else if (key == "rules") {
+      if (!value.is_list())
+        return BadInput("E0312", "{}: rules: a list of rules is expected", Where(file, value));
       for (const ConfigValue& item : value.items) {
         AMPC_ASSIGN(PolicyRule rule, RuleFrom(file, item));
         policy.rules.push_back(std::move(rule));

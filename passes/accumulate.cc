@@ -38,6 +38,7 @@ Result<ir::ValueId> Accumulate(ir::Module& module, std::string_view name, ir::Va
 }  // namespace
 
 Status AccumulateGradients(ir::Module& module, PassContext& context) {
+  AMPC_TRY(Needs(module.train, "train"));
   ir::Graph& train = *module.train;
   module.apply = std::make_unique<ir::Graph>(module, "apply");
   ir::Graph& apply = *module.apply;

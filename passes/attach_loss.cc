@@ -8,6 +8,8 @@
 //
 // Class scores of rank > 2 are brought to [positions, classes] first. Several losses add up, each
 // times its factor. Test: test/passes/attach-loss.onnxtext
+#include <algorithm>
+
 #include "passes/passes.h"
 
 namespace ampc {
@@ -34,6 +36,7 @@ class LossAttacher {
 
   Status Run() {
     const std::vector<ir::OutputInfo> model_outputs = g_.outputs();
+    AMPC_TRY(CheckNames(model_outputs));
     ValueId total = kNone;
     Piece last;
     for (const LossSpec& spec : o_.losses) {
@@ -48,17 +51,17 @@ class LossAttacher {
     }
     if (total == kNone)
       return UsageError("E0201", "no loss: training needs --loss (or use --forward-only)");
-    for (const MetricSpec& metric : o_.metrics)
-      AMPC_TRY(AttachMetric(metric, o_.losses.front(), model_outputs));
-    if (b_.failed()) return b_.TakeStatus();
-    if (total != g_.FindOutput("loss")) {
-      if (g_.FindOutput("loss") != kNone && o_.losses.front().kind != Kind::kOutput) {
-        return BadInput("E0202",
-                        "the model has an output named 'loss' already: use --loss "
-                        "output:input=loss, or rename it");
-      }
-      g_.SetOutput("loss", total);
+    if (o_.accumulate > 1 &&
+        std::any_of(o_.losses.begin(), o_.losses.end(),
+                    [&](const LossSpec& s) { return s.mean != o_.losses.front().mean; })) {
+      return UsageError("E0214",
+                        "--accumulate averages mean losses and adds up sums: give all losses the "
+                        "same reduction=");
     }
+    for (const MetricSpec& metric : o_.metrics)
+      AMPC_TRY(AttachMetric(metric, LossOf(metric), model_outputs));
+    if (b_.failed()) return b_.TakeStatus();
+    g_.SetOutput("loss", total);
     g_.Rename(total, "loss");
     // Several losses have no per-sample form in common: evaluation then sums each batch's value.
     if (o_.losses.size() == 1 && last.each != kNone) {
@@ -69,6 +72,37 @@ class LossAttacher {
   }
 
  private:
+  static bool HasClasses(const LossSpec& loss) {
+    return loss.kind == Kind::kCrossEntropy || loss.kind == Kind::kNll;
+  }
+  // The first loss whose input and target the metric can compare, or the first.
+  const LossSpec& LossOf(const MetricSpec& metric) const {
+    const auto it = std::find_if(o_.losses.begin(), o_.losses.end(), [&](const LossSpec& loss) {
+      return metric.kind == MetricSpec::Kind::kAccuracy
+                 ? HasClasses(loss)
+                 : !HasClasses(loss) && loss.kind != Kind::kOutput;
+    });
+    return it == o_.losses.end() ? o_.losses.front() : *it;
+  }
+
+  // Outputs of the model that would be taken for ours. One named "loss" may only be the loss.
+  Status CheckNames(const std::vector<ir::OutputInfo>& outputs) const {
+    const bool is_loss = std::any_of(o_.losses.begin(), o_.losses.end(), [&](const LossSpec& spec) {
+      return spec.kind == Kind::kOutput &&
+             (spec.input == "loss" || (spec.input.empty() && outputs.size() == 1));
+    });
+    for (const ir::OutputInfo& out : outputs) {
+      if (out.name == "loss" && !is_loss && !o_.losses.empty()) {
+        return BadInput("E0202",
+                        "the model has an output named 'loss' already: use --loss "
+                        "output:input=loss, or rename it");
+      }
+      if (out.name.starts_with("each:") || out.name.starts_with("count:"))
+        return BadInput("E0202", "the model has an output named '{}': rename it", out.name);
+    }
+    return {};
+  }
+
   Result<ir::OutputInfo> Input(const LossSpec& spec, const std::vector<ir::OutputInfo>& outputs) {
     std::string names;
     for (const ir::OutputInfo& out : outputs) {
@@ -110,9 +144,14 @@ class LossAttacher {
 
   Result<ValueId> Target(const LossSpec& spec, DType dtype, const Dims& dims) {
     if (const ValueId known = g_.FindValue(spec.target); known != kNone) {
-      if (g_.value(known).kind == ir::ValueKind::kFeed &&
-          g_.type(known) == ir::TensorType{dtype, dims})
-        return known;
+      const ir::TensorType wanted{dtype, dims};
+      if (g_.value(known).kind == ir::ValueKind::kFeed) {
+        const ir::TensorType& type = g_.type(known);
+        if (type == wanted) return known;
+        return UsageError(
+            "E0206", "target '{}' is {} already, {} is needed here; choose another with target=",
+            spec.target, ToString(type), ToString(wanted));
+      }
       return UsageError(
           "E0206", "target '{}' is the name of another value of the model; choose one with target=",
           spec.target);
@@ -257,7 +296,7 @@ class LossAttacher {
                       const std::vector<ir::OutputInfo>& outputs) {
     b_.set_loc(module_.locs.Intern("metric"));
     AMPC_ASSIGN(const ir::OutputInfo input, Input(loss, outputs));
-    const bool classes = loss.kind == Kind::kCrossEntropy || loss.kind == Kind::kNll;
+    const bool classes = HasClasses(loss);
     if (metric.kind == MetricSpec::Kind::kAccuracy) {
       if (!classes)
         return UsageError("E0210",

@@ -26,6 +26,7 @@
 #include "compiler/ops/infer.h"
 #include "passes/glob.h"
 #include "passes/passes.h"
+#include "runtime/base/suggest.h"
 
 namespace ampc {
 namespace {
@@ -58,12 +59,14 @@ struct Decision {
 
 class Autocaster {
  public:
-  Autocaster(ir::Graph& graph, PassContext& context)
+  // In eval, without the nodes of the loss, a rule may match nothing.
+  Autocaster(ir::Graph& graph, PassContext& context, bool check_rules)
       : g_(graph),
         module_(graph.module()),
         policy_(context.options.policy),
         context_(context),
-        low_(LowType(context.options.precision)) {}
+        low_(LowType(context.options.precision)),
+        check_rules_(check_rules) {}
 
   Status Run() {
     AMPC_TRY(FindPaths());
@@ -71,17 +74,28 @@ class Autocaster {
       Status status = Visit(n);
       if (!status.ok()) return std::move(status).At(g_.Describe(n));
     }
-    return CheckRulesUsed();
+    return check_rules_ ? CheckRulesUsed() : Status();
   }
 
  private:
   // ---- which class
   // ---------------------------------------------------------------------------------------------------
 
+  std::vector<std::string> ValueNames(const std::vector<NodeId>& order) const {
+    std::vector<std::string> names;
+    for (const ir::FeedInfo& feed : g_.feeds()) names.push_back(feed.name);
+    for (NodeId n : order) {
+      for (ValueId v : g_.node(n).outputs) {
+        if (v != kNone) names.push_back(g_.value(v).name);
+      }
+    }
+    return names;
+  }
+
   // Nodes on a path between two values, per rule that asks for it: downstream of `from` and
   // upstream of `to`.
   Status FindPaths() {
-    used_.assign(policy_.rules.size(), false);
+    matched_.assign(policy_.rules.size(), false);
     between_.resize(policy_.rules.size());
     const std::vector<NodeId> order = g_.Order();
     for (size_t r = 0; r < policy_.rules.size(); ++r) {
@@ -89,15 +103,17 @@ class Autocaster {
       if (rule.from.empty()) continue;
       const ValueId from = g_.FindValue(rule.from), to = g_.FindValue(rule.to);
       if (from == kNone || to == kNone) {
-        return UsageError("E0301", "policy rule {}: no value '{}' in the model", r + 1,
-                          from == kNone ? rule.from : rule.to);
+        if (!check_rules_) continue;
+        const std::string& name = from == kNone ? rule.from : rule.to;
+        return UsageError("E0302", "rule {} of the policy: no value is named '{}'{}", r + 1, name,
+                          Nearest(name, ValueNames(order)));
       }
       std::set<ValueId> down = {from}, up = {to};
       std::set<NodeId> below;
       for (NodeId n : order) {
         const ir::Node& node = g_.node(n);
         if (std::none_of(node.inputs.begin(), node.inputs.end(),
-                         [&](ValueId v) { return down.contains(v); }))
+                         [&](ValueId v) { return v != kNone && down.contains(v); }))
           continue;
         below.insert(n);
         down.insert(node.outputs.begin(), node.outputs.end());
@@ -114,31 +130,59 @@ class Autocaster {
     return {};
   }
 
+  // The first rule that matches wins; the others are looked at to know which match nothing.
   Decision Decide(NodeId n) {
     const OpDef& op = *g_.node(n).op;
+    const PolicyRule* first = nullptr;
     for (size_t r = 0; r < policy_.rules.size(); ++r) {
       const PolicyRule& rule = policy_.rules[r];
-      const bool hit = rule.from.empty()
-                           ? (rule.node.empty() || MatchesGlob(rule.node, g_.Label(n))) &&
-                                 (rule.op.empty() || MatchesGlob(rule.op, op.name))
-                           : between_[r].contains(n);
+      const bool hit = (rule.from.empty() || between_[r].contains(n)) &&
+                       (rule.node.empty() || MatchesGlob(rule.node, g_.Label(n))) &&
+                       (rule.op.empty() || MatchesGlob(rule.op, op.name));
       if (!hit) continue;
-      used_[r] = true;
-      return {rule.cls, fmt::format("rule {} of the policy", r + 1)};
+      matched_[r] = true;
+      if (first == nullptr) first = &rule;
     }
-    const CastClass cls = policy_.base == Policy::Base::kTorchCpu ? op.cast.cpu : op.cast.cuda;
+    if (first != nullptr) {
+      return {first->cls, fmt::format("rule {} of the policy", first - policy_.rules.data() + 1)};
+    }
+    const CastClass cls = policy_.base == Policy::Base::kFp32       ? CastClass::kFp32
+                          : policy_.base == Policy::Base::kTorchCpu ? op.cast.cpu
+                                                                    : op.cast.cuda;
     return {cls, fmt::format("class {} of {}", ClassName(cls), policy_.name)};
   }
 
   Status CheckRulesUsed() const {
     for (size_t r = 0; r < policy_.rules.size(); ++r) {
-      if (used_[r]) continue;
+      if (matched_[r]) continue;
       const PolicyRule& rule = policy_.rules[r];
-      return UsageError(
-          "E0302", "policy rule {} (node '{}', op '{}') matches no node; labels look like '{}'",
-          r + 1, rule.node, rule.op, g_.first() == kNone ? "" : g_.Label(g_.first()));
+      std::string what;
+      const auto add = [&](std::string_view key, const std::string& value) {
+        if (!value.empty()) what += fmt::format("{}{} {}", what.empty() ? "" : ", ", key, value);
+      };
+      add("node", Quoted(rule.node));
+      add("op", Quoted(rule.op));
+      if (!rule.from.empty()) add("between", fmt::format("'{}' and '{}'", rule.from, rule.to));
+      return UsageError("E0302", "rule {} of the policy ({}) matches no node with float operands{}",
+                        r + 1, what, NearestRule(rule));
     }
     return {};
+  }
+  static std::string Quoted(const std::string& text) {
+    return text.empty() ? "" : fmt::format("'{}'", text);
+  }
+
+  // "; did you mean 'X'?" for a label or an op type that nothing has.
+  std::string NearestRule(const PolicyRule& rule) const {
+    std::vector<std::string> names;
+    for (NodeId n : g_.Order())
+      names.push_back(rule.node.empty() ? std::string(g_.node(n).op->name)
+                                        : std::string(g_.Label(n)));
+    return Nearest(rule.node.empty() ? rule.op : rule.node, names);
+  }
+  static std::string Nearest(const std::string& name, const std::vector<std::string>& names) {
+    return name.empty() ? ""
+                        : Suggest(name, std::vector<std::string_view>(names.begin(), names.end()));
   }
 
   // ---- which dtype
@@ -282,7 +326,8 @@ class Autocaster {
   PassContext& context_;
   DType low_;
   std::map<std::pair<ValueId, DType>, ValueId> casts_;
-  std::vector<bool> used_;
+  bool check_rules_;
+  std::vector<bool> matched_;
   std::vector<std::set<NodeId>> between_;
 };
 
@@ -290,9 +335,13 @@ class Autocaster {
 
 Status InsertAutocastCasts(ir::Module& module, PassContext& context) {
   const CompileOptions& o = context.options;
-  if (!IsLow(LowType(o.precision)) || o.policy.base == Policy::Base::kFp32) return {};
-  if (module.train != nullptr) AMPC_TRY(Autocaster(*module.train, context).Run());
-  if (module.eval != nullptr && o.eval_same) AMPC_TRY(Autocaster(*module.eval, context).Run());
+  if (!IsLow(LowType(o.precision))) return {};
+  // Every node in fp32, as it is: no casts, not even of what the model has in 16 bits.
+  if (o.policy.base == Policy::Base::kFp32 && o.policy.rules.empty()) return {};
+  const bool train = module.train != nullptr;
+  if (train) AMPC_TRY(Autocaster(*module.train, context, true).Run());
+  if (module.eval != nullptr && o.eval_same)
+    AMPC_TRY(Autocaster(*module.eval, context, !train).Run());
   return {};
 }
 

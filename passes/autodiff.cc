@@ -27,7 +27,6 @@ class Differentiator {
 
   Status Run() {
     loss_ = g_.FindOutput("loss");
-    if (loss_ == kNone) return InternalError("E7401", "graph '{}' has no output 'loss'", g_.name());
     FindPath();
     AMPC_TRY(CheckRules());
     AMPC_TRY(TakeTrainingForms());
@@ -185,6 +184,7 @@ class Differentiator {
 }  // namespace
 
 Status Differentiate(ir::Module& module, PassContext& context) {
+  AMPC_TRY(Needs(module.train, "train", {"loss"}));
   return Differentiator(*module.train, context).Run();
 }
 

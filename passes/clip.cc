@@ -31,9 +31,11 @@ ir::ValueId Limit(ir::Module& module, ir::Builder& b, std::string name, double v
 }  // namespace
 
 Status ClipGradients(ir::Module& module, PassContext& context) {
+  AMPC_TRY(Needs(module.apply, "apply"));
   ir::Graph& g = *module.apply;
   ir::Builder b(g, module.locs.Intern("clip"));
   if (context.options.clip_norm > 0) {
+    AMPC_TRY(Needs(module.apply, "apply", {"grad_norm"}));
     const std::vector<ir::OutputInfo> grads = Gradients(g);
     const ir::ValueId norm = g.FindOutput("grad_norm");
     std::vector<ir::ValueId> inputs = {
@@ -46,7 +48,7 @@ Status ClipGradients(ir::Module& module, PassContext& context) {
   if (context.options.clip_value > 0) {
     for (const ir::OutputInfo& grad : Gradients(g)) {
       const DType dtype = g.type(grad.value).dtype;
-      const ir::StateId known = module.FindState("clip_value");
+      const ir::StateId known = module.FindSetting("clip_value");
       const ir::ValueId limit =
           known == ir::kNone ? Limit(module, b, "clip_value", context.options.clip_value, dtype)
                              : b.Cast(g.State(known), dtype);

@@ -39,6 +39,24 @@ ValueId MaskedSum(ir::Builder& b, ValueId each, ValueId valid) {
   return b.ReduceSum(b.Cast(each, acc), std::move(all), false);
 }
 
+// An output of ours beside the model's own.
+Status AddOutput(ir::Graph& g, const std::string& name, ValueId value) {
+  if (g.FindOutput(name) != kNone) {
+    return BadInput("E0202", "the model has an output named '{}', as evaluation has: rename it",
+                    name);
+  }
+  g.SetOutput(name, value);
+  return {};
+}
+
+// The feed that says which samples are real; runtimes know it by its kind, not by its name.
+ValueId AddValid(ir::Graph& g, int64_t batch) {
+  std::string name = "valid";
+  for (int i = 1; g.FindValue(name) != kNone; ++i) name = fmt::format("valid.{}", i);
+  return g.AddFeed(name, g.module().types.Intern(DType::kFloat32, Dims{batch}),
+                   plan::Feed::Kind::kValid);
+}
+
 // Replaces the per-sample outputs of `g` by sums and counts.
 Status SumUp(ir::Graph& g, ValueId valid, bool with_loss) {
   ir::Builder b(g, g.module().locs.Intern(valid == kNone ? "metric" : "masked sums"));
@@ -50,7 +68,7 @@ Status SumUp(ir::Graph& g, ValueId valid, bool with_loss) {
     if (name == "loss" && !with_loss) continue;
     const ValueId sum = MaskedSum(b, out.value, valid);
     if (b.failed()) return b.TakeStatus();
-    g.SetOutput(name + (each ? "_sum" : "_count"), sum);
+    AMPC_TRY(AddOutput(g, name + (each ? "_sum" : "_count"), sum));
   }
   g.RemoveOutputs(IsPerSample);
   return {};
@@ -67,6 +85,8 @@ Result<int64_t> BatchOf(const ir::Graph& g) {
 }  // namespace
 
 Status ForkEval(ir::Module& module, PassContext& context) {
+  AMPC_TRY(Needs(module.train, "train"));
+  if (!context.options.forward_only) AMPC_TRY(Needs(module.train, "train", {"loss"}));
   ir::Graph& train = *module.train;
   if (module.eval == nullptr) {
     module.eval = std::make_unique<ir::Graph>(module, "eval");
@@ -97,26 +117,21 @@ Status ForkEval(ir::Module& module, PassContext& context) {
   const bool masked = eval.FindOutput("each:loss") != kNone;
   if (masked) {
     AMPC_ASSIGN(const int64_t batch, BatchOf(eval));
-    const ValueId valid = eval.AddFeed("valid", module.types.Intern(DType::kFloat32, Dims{batch}),
-                                       plan::Feed::Kind::kValid);
-    AMPC_TRY(SumUp(eval, valid, true));
+    AMPC_TRY(SumUp(eval, AddValid(eval, batch), true));
   } else {
     // A loss that the model computes itself can't be masked: its batches count once each.
     AMPC_TRY(SumUp(eval, kNone, false));
     ir::Builder b(eval, module.locs.Intern("masked sums"));
     const ValueId one = b.Scalar(eval.type(eval.FindOutput("loss")).dtype, 1);
     if (b.failed()) return b.TakeStatus();
-    eval.SetOutput("loss_sum", eval.FindOutput("loss"));
-    eval.SetOutput("loss_count", one);
+    AMPC_TRY(AddOutput(eval, "loss_sum", eval.FindOutput("loss")));
+    AMPC_TRY(AddOutput(eval, "loss_count", one));
   }
   eval.RemoveOutputs([](const std::string& name) { return name == "loss"; });
-  AMPC_TRY(SumUp(train, kNone, false));
   // What the train graph returns is the loss and the metrics; a fetch reads any other value by its
   // name.
-  train.RemoveOutputs([](const std::string& name) {
-    return name != "loss" && !name.ends_with("_sum") && !name.ends_with("_count");
-  });
-  return {};
+  train.RemoveOutputs([](const std::string& name) { return name != "loss" && !IsPerSample(name); });
+  return SumUp(train, kNone, false);
 }
 
 }  // namespace ampc

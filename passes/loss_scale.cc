@@ -12,10 +12,10 @@
 namespace ampc {
 
 Status ScaleLoss(ir::Module& module, PassContext& context) {
+  AMPC_TRY(Needs(module.train, "train", {"loss"}));
   const CompileOptions& o = context.options;
   ir::Graph& g = *module.train;
   const ir::ValueId loss = g.FindOutput("loss");
-  if (loss == ir::kNone) return InternalError("E7401", "graph '{}' has no output 'loss'", g.name());
   const bool mean = o.losses.empty() || o.losses.front().mean;
   const double share = mean ? 1.0 / static_cast<double>(o.accumulate) : 1.0;
   const DType dtype = g.type(loss).dtype;

@@ -8,12 +8,17 @@
 //
 // A float that nothing updates (frozen, constant) keeps its copy for ever. Test:
 // test/passes/master-weights.onnxtext
+#include <map>
+
 #include "passes/passes.h"
 
 namespace ampc {
 
 Status KeepLowCopies(ir::Module& module, PassContext&) {
+  AMPC_TRY(Needs(module.train, "train"));
+  AMPC_TRY(Needs(module.apply, "apply"));
   ir::Graph &train = *module.train, &apply = *module.apply;
+  std::map<std::pair<ir::StateId, DType>, ir::StateId> copies;
   for (ir::NodeId n : train.Order()) {
     const ir::Node node = train.node(n);
     if (!node.op->traits.cast) continue;
@@ -23,12 +28,12 @@ Status KeepLowCopies(ir::Module& module, PassContext&) {
     const ir::StateId weight = source.index;
     const ir::Role role = module.state(weight).role;
     if (role != ir::Role::kWeight && role != ir::Role::kConstant) continue;
-    const std::string name = fmt::format("{}.{}", module.state(weight).name,
-                                         to.dtype == DType::kFloat16 ? "fp16" : "bf16");
-    ir::StateId copy = module.FindState(name);
-    if (copy == ir::kNone) {
+    const auto [known, fresh] = copies.try_emplace({weight, to.dtype}, ir::kNone);
+    ir::StateId& copy = known->second;
+    if (fresh) {
       copy = module.AddState(
-          {.name = name,
+          {.name = fmt::format("{}.{}", module.state(weight).name,
+                               to.dtype == DType::kFloat16 ? "fp16" : "bf16"),
            .type = train.type_id(node.outputs[0]),
            .role = ir::Role::kLowCopy,
            .initial = {.kind = plan::Initial::Kind::kDerived, .derived_from = weight}});

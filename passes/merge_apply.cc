@@ -13,6 +13,8 @@
 namespace ampc {
 
 Status MergeApply(ir::Module& module, PassContext& context) {
+  AMPC_TRY(Needs(module.apply, "apply"));
+  AMPC_TRY(Needs(module.train, "train"));
   const auto is_grad = [](const std::string& name) { return name.starts_with("grad:"); };
   if (context.options.accumulate > 1) {
     module.apply->RemoveOutputs(is_grad);  // their last readers have them
@@ -23,10 +25,9 @@ Status MergeApply(ir::Module& module, PassContext& context) {
   constexpr std::string_view kScaled = "scaled_";
   for (const ir::FeedInfo& feed : apply.feeds()) {
     if (!feed.name.starts_with(kScaled)) continue;
-    const ir::ValueId grad = train.FindOutput(std::string_view(feed.name).substr(kScaled.size()));
-    if (grad == ir::kNone)
-      return InternalError("E7404", "train has no output for apply's feed '{}'", feed.name);
-    map.emplace(feed.value, grad);
+    const std::string_view grad = std::string_view(feed.name).substr(kScaled.size());
+    AMPC_TRY(Needs(module.train, "train", {grad}));
+    map.emplace(feed.value, train.FindOutput(grad));
   }
   for (const ir::NextInfo& next : train.nexts()) {
     if (const ir::ValueId read = apply.FindState(next.state); read != ir::kNone)

@@ -13,6 +13,7 @@
 
 #include "passes/glob.h"
 #include "passes/passes.h"
+#include "runtime/base/suggest.h"
 
 namespace ampc {
 namespace {
@@ -52,7 +53,7 @@ class OptimizerBuilder {
  private:
   // A double scalar that amprun may override. kAuto when its value is not known yet.
   ValueId Hyper(const std::string& name, double value, bool is_auto = false) {
-    StateId id = module_.FindState(name);
+    StateId id = module_.FindSetting(name);
     if (id == kNone) {
       ir::Initial initial{.kind = is_auto ? plan::Initial::Kind::kAuto : plan::Initial::Kind::kFill,
                           .fill = value};
@@ -90,15 +91,22 @@ class OptimizerBuilder {
       groups_[it->second].weights.push_back(static_cast<StateId>(s));
     }
     for (size_t i = 0; i < o_.groups.size(); ++i) {
-      if (!group_used[i])
-        return UsageError("E0211", "--param-group '{}' matches no trained parameter",
-                          o_.groups[i].glob);
+      if (!group_used[i]) return NoMatch("--param-group", o_.groups[i].glob);
     }
     for (size_t i = 0; i < o_.no_decay.size(); ++i) {
-      if (!no_decay_used[i])
-        return UsageError("E0211", "--no-decay '{}' matches no trained parameter", o_.no_decay[i]);
+      if (!no_decay_used[i]) return NoMatch("--no-decay", o_.no_decay[i]);
     }
     return {};
+  }
+
+  Status NoMatch(std::string_view flag, const std::string& glob) const {
+    std::vector<std::string_view> names;
+    for (const ir::StateVar& s : module_.states) {
+      if (g_.FindOutput("grad:" + s.name) != kNone)
+        names.push_back(s.source.empty() ? s.name : s.source);
+    }
+    return UsageError("E0211", "{} '{}' matches no trained parameter{}", flag, glob,
+                      Suggest(glob, names));
   }
 
   Group MakeGroup(int of, bool exempt) {
@@ -237,6 +245,7 @@ class OptimizerBuilder {
 }  // namespace
 
 Status ApplyOptimizer(ir::Module& module, PassContext& context) {
+  AMPC_TRY(Needs(module.apply, "apply", {"found_inf"}));
   return OptimizerBuilder(module, context).Run();
 }
 

@@ -16,6 +16,20 @@ constexpr PassInfo kPasses[] = {
 
 }  // namespace
 
+Status Needs(const std::unique_ptr<ir::Graph>& graph, std::string_view name,
+             std::initializer_list<std::string_view> outputs) {
+  if (graph == nullptr)
+    return UsageError("E0304", "graph '{}' is missing: a pass before this one did not run", name);
+  for (std::string_view output : outputs) {
+    if (graph->FindOutput(output) == ir::kNone) {
+      return UsageError("E0304",
+                        "output '{}' of graph '{}' is missing: a pass before this one did not run",
+                        output, name);
+    }
+  }
+  return {};
+}
+
 std::span<const PassInfo> AllPasses() { return kPasses; }
 
 const PassInfo* FindPass(std::string_view name) {

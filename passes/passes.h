@@ -7,6 +7,8 @@
 // names: what it needs to know about an op stands in the op's row. It sees the module and the
 // settings, never another pass.
 
+#include <initializer_list>
+#include <memory>
 #include <string_view>
 
 #include "compiler/diagnostics.h"
@@ -23,6 +25,11 @@ struct PassContext {
   /// Computes a node whose inputs are constants (compiler/lower/evaluate.h); null: nothing folds.
   Result<std::vector<HostTensor>> (*evaluate)(const ir::Graph&, ir::NodeId) = nullptr;
 };
+
+/// A usage error unless the graph, called `name`, exists and has these outputs. A pass whose
+/// forerunner may have been left out (--disable-pass, ampc-opt --passes) asks this first.
+Status Needs(const std::unique_ptr<ir::Graph>& graph, std::string_view name,
+             std::initializer_list<std::string_view> outputs = {});
 
 using PassFn = Status (*)(ir::Module&, PassContext&);
 

@@ -23,6 +23,7 @@ ir::StateId Scalar(ir::Module& module, std::string name, DType dtype, ir::Role r
 }  // namespace
 
 Status UpdateScaler(ir::Module& module, PassContext& context) {
+  AMPC_TRY(Needs(module.apply, "apply", {"found_inf"}));
   ir::Graph& g = *module.apply;
   const ScalerSpec& o = context.options.scaler;
   const ir::ValueId found_inf = g.FindOutput("found_inf");
@@ -37,9 +38,9 @@ Status UpdateScaler(ir::Module& module, PassContext& context) {
     g.SetOutput("skips", next);
     return {};
   }
-  const ir::StateId scale = module.FindState("loss_scale");
+  const ir::StateId scale = module.FindRole(ir::Role::kScaler);
   if (scale == ir::kNone)
-    return InternalError("E7403", "dynamic loss scaling without a state 'loss_scale'");
+    return UsageError("E0304", "the scaler state is missing: a pass before this one did not run");
   const ir::StateId growth = Scalar(module, "growth_tracker", DType::kInt32, ir::Role::kScaler, 0);
   const ir::StateId hysteresis = Scalar(module, "hysteresis_tracker", DType::kInt32,
                                         ir::Role::kScaler, static_cast<double>(o.hysteresis));

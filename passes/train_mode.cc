@@ -48,7 +48,7 @@ Status SetTrainMode(ir::Module& module, PassContext& context) {
       break;
   }
   options.bn_unbiased = context.options.bn_unbiased;
-  options.rng = module.FindState("rng");
+  options.rng = module.FindRole(ir::Role::kRng);
   if (options.rng == ir::kNone) {
     // {seed, index of the micro-batch}; amprun writes the seed, which it knows by the role.
     options.rng = module.AddState({.name = "rng",

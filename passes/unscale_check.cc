@@ -11,8 +11,9 @@
 namespace ampc {
 
 Status UnscaleAndCheck(ir::Module& module, PassContext&) {
+  AMPC_TRY(Needs(module.apply, "apply"));
   ir::Graph& g = *module.apply;
-  const ir::StateId scale = module.FindState("loss_scale");
+  const ir::StateId scale = module.FindRole(ir::Role::kScaler);
   std::vector<ir::ValueId> inputs = {scale == ir::kNone ? ir::kNone : g.State(scale)};
   std::vector<std::string> names;
   for (const ir::OutputInfo& out : g.outputs()) {
@@ -20,7 +21,7 @@ Status UnscaleAndCheck(ir::Module& module, PassContext&) {
     inputs.push_back(out.value);
     names.push_back(out.name);
   }
-  if (names.empty()) return InternalError("E7402", "graph 'apply' has no gradients");
+  if (names.empty()) AMPC_TRY(Needs(module.apply, "apply", {"grad:…"}));
   ir::Builder b(g, module.locs.Intern("unscale and check"));
   const std::vector<ir::ValueId> outs =
       b.Multi(kOwnDomain, "UnscaleCheck", inputs, {}, names.size() + 2);

@@ -35,6 +35,7 @@ std::vector<NodeId> ChainBefore(const ir::Graph& g, ValueId v) {
 
 Status WidenGradients(ir::Module& module, PassContext& context) {
   if (!context.options.wgrad_fp32) return {};
+  AMPC_TRY(Needs(module.train, "train"));
   ir::Graph& g = *module.train;
   const std::vector<ir::OutputInfo> outputs = g.outputs();
   for (const ir::OutputInfo& out : outputs) {

@@ -22,11 +22,21 @@ Status WriteText(const std::string& path, const std::string& text) {
   return file.Commit();
 }
 
-void PrintExplanation(const Diagnostics& diagnostics, const std::string& glob) {
+Status PrintExplanation(const Diagnostics& diagnostics, const std::string& glob) {
+  bool any = false;
   for (const Remark& r : diagnostics.remarks()) {
-    if (glob.empty() || MatchesGlob(glob, r.node))
-      std::printf("%-10s %-40s %s\n", r.topic.c_str(), r.node.c_str(), r.text.c_str());
+    if (!glob.empty() && !MatchesGlob(glob, r.node)) continue;
+    any = true;
+    std::printf("%-10s %-40s %s\n", r.topic.c_str(), r.node.c_str(), r.text.c_str());
   }
+  if (any || glob.empty()) return {};
+  return UsageError("E0306", "--explain={}: no node or parameter has such a name", glob);
+}
+
+// A full disk behind a redirected standard output, above all.
+Status FlushOutput() {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return {};
+  return IoError("E0502", "cannot write to standard output");
 }
 
 std::string Mib(int64_t bytes) {
@@ -46,7 +56,8 @@ void PrintSummary(const Compiled& c, const CompileOptions& options, const Settin
   if (!options.forward_only)
     std::printf("parameters  %lld tensors, %lld elements\n", static_cast<long long>(trained),
                 static_cast<long long>(elements));
-  std::printf("precision   %s, policy %s\n", settings.Text("precision").c_str(),
+  const bool fp32 = options.forward_only && !options.eval_same && IsLow(LowType(options.precision));
+  std::printf("precision   %s, policy %s\n", fp32 ? "fp32" : settings.Text("precision").c_str(),
               options.policy.name.c_str());
   for (const plan::Program& p : c.plan.programs) {
     int64_t casts = 0;
@@ -112,7 +123,7 @@ Status Run(const Settings& settings) {
   }
   const std::string model =
       settings.positional().empty() ? settings.Text("model") : settings.positional();
-  if (model.empty()) return UsageError("E0601", "no model given: ampc MODEL.onnx [-o train.plan]");
+  if (model.empty()) return UsageError("E0609", "no model given: ampc MODEL.onnx [-o train.plan]");
   Diagnostics diagnostics;
   diagnostics.explaining = settings.Given("explain") || settings.Switch("verbose");
   if (settings.Switch("info")) {
@@ -128,8 +139,7 @@ Status Run(const Settings& settings) {
   }
   if (settings.Switch("time-passes")) std::fputs(passes.Summary().c_str(), stderr);
   if (!compiled.ok()) return std::move(compiled).TakeStatus().Of(model);
-  if (settings.Given("explain")) PrintExplanation(diagnostics, settings.Text("explain"));
-  if (settings.Switch("verbose")) PrintExplanation(diagnostics, "");
+  if (diagnostics.explaining) AMPC_TRY(PrintExplanation(diagnostics, settings.Text("explain")));
   AMPC_TRY(Write(settings, options, *compiled));
   if (compiled->lowered && settings.Text("emit") == "plan" && !settings.Switch("quiet"))
     PrintSummary(*compiled, options, settings);
@@ -148,6 +158,7 @@ int Main(int argc, char** argv) {
   } else {
     status = Run(*settings);
   }
+  if (status.ok()) status = FlushOutput();
   if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
   return status.exit_code();
 }
@@ -160,10 +171,10 @@ int main(int argc, char** argv) {
   try {
     return ampc::Main(argc, argv);
   } catch (const std::bad_alloc&) {
-    std::fprintf(stderr, "error[E0901]: out of memory\n");
-    return static_cast<int>(ampc::ErrorClass::kIo);
+    std::fprintf(stderr, "error[E0701]: out of memory\n");
+    return static_cast<int>(ampc::ErrorClass::kDevice);
   } catch (const std::exception& e) {
-    std::fprintf(stderr, "error[E7000]: %s; this is a fault of ampc\n", e.what());
+    std::fprintf(stderr, "error[E9999]: internal error: %s\n", e.what());
     return static_cast<int>(ampc::ErrorClass::kInternal);
   }
 }

@@ -17,6 +17,7 @@
 #include "compiler/lower/evaluate.h"
 #include "compiler/onnx/import.h"
 #include "compiler/pass_manager.h"
+#include "passes/glob.h"
 #include "runtime/base/file.h"
 #include "runtime/config/settings.h"
 #include "tools/compile_options.h"
@@ -78,8 +79,10 @@ void Report(const Settings& settings, const PassManager& passes, const Diagnosti
   if (!settings.Switch("quiet")) {
     for (const std::string& note : diagnostics.notes()) std::cerr << "note: " << note << "\n";
   }
+  const std::string glob = settings.Text("explain");
   for (const Remark& remark : diagnostics.remarks()) {
-    std::cerr << remark.node << ": " << remark.topic << ": " << remark.text << "\n";
+    if (glob.empty() || MatchesGlob(glob, remark.node))
+      std::cerr << remark.node << ": " << remark.topic << ": " << remark.text << "\n";
   }
   if (settings.Switch("time-passes")) std::cerr << passes.Summary();
 }

@@ -42,7 +42,7 @@ Result<LossSpec> LossFrom(const Option& o) {
   return loss;
 }
 
-OptimizerSpec OptimizerFrom(const Settings& s) {
+Result<OptimizerSpec> OptimizerFrom(const Settings& s) {
   const Option& o = *s.Find("optimizer");
   OptimizerSpec spec;
   spec.kind = o.head == "sgd"    ? OptimizerSpec::Kind::kSgd
@@ -54,6 +54,9 @@ OptimizerSpec OptimizerFrom(const Settings& s) {
   if (o.Has("nesterov")) spec.nesterov = o.Bool("nesterov");
   if (o.Has("betas")) {
     const std::vector<double> betas = o.Numbers("betas");
+    if (betas.size() != 2)
+      return UsageError("E0603", "--optimizer: key 'betas': expected two numbers, found {}",
+                        betas.size());
     spec.beta1 = betas.front();
     spec.beta2 = betas.back();
   }
@@ -89,6 +92,7 @@ ScheduleSpec ScheduleFrom(const Settings& s) {
 ScalerSpec ScalerFrom(const Settings& s, Precision precision) {
   const Option& o = *s.Find("loss-scale");
   ScalerSpec spec;
+  spec.max_skips = o.Int("max_skips");
   if (const auto fixed = o.HeadNumber()) {
     spec.mode = ScalerSpec::Mode::kStatic;
     spec.init_scale = *fixed;
@@ -105,7 +109,6 @@ ScalerSpec ScalerFrom(const Settings& s, Precision precision) {
   spec.max_scale =
       std::min(o.Number("max_scale"), static_cast<double>(std::numeric_limits<float>::max()));
   spec.hysteresis = o.Int("hysteresis");
-  spec.max_skips = o.Int("max_skips");
   return spec;
 }
 
@@ -131,7 +134,7 @@ Result<CompileOptions> CompileOptionsFrom(const Settings& s) {
   }
   o.trainable = s.Texts("trainable");
   o.freeze = s.Texts("freeze");
-  o.optimizer = OptimizerFrom(s);
+  AMPC_ASSIGN(o.optimizer, OptimizerFrom(s));
   o.schedule = ScheduleFrom(s);
   o.precision = PrecisionFrom(s.Text("precision"));
   AMPC_ASSIGN(o.policy, LoadPolicy(s.Text("policy")));

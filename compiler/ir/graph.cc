@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/ir/graph.h"
 
+#include <algorithm>
 #include <cassert>
 #include <cstring>
 
@@ -40,8 +41,9 @@ std::shared_ptr<const ByteSource> MemorySource(std::vector<std::byte> bytes) {
 
 StateId Module::AddState(StateVar state) {
   const auto id = static_cast<StateId>(states.size());
-  [[maybe_unused]] const bool fresh = state_index_.emplace(state.name, id).second;
-  assert(fresh && "state names are unique");
+  const std::string name = state.name;
+  for (int i = 1; !state_index_.emplace(state.name, id).second; ++i)
+    state.name = fmt::format("{}.{}", name, i);
   states.push_back(std::move(state));
   return id;
 }
@@ -49,6 +51,18 @@ StateId Module::AddState(StateVar state) {
 StateId Module::FindState(std::string_view name) const {
   auto it = state_index_.find(std::string(name));
   return it == state_index_.end() ? kNone : it->second;
+}
+
+StateId Module::FindRole(Role role) const {
+  const auto it = std::find_if(states.begin(), states.end(),
+                               [role](const StateVar& s) { return s.role == role; });
+  return it == states.end() ? kNone : static_cast<StateId>(it - states.begin());
+}
+
+StateId Module::FindSetting(std::string_view setting) const {
+  const auto it = std::find_if(states.begin(), states.end(),
+                               [setting](const StateVar& s) { return s.setting == setting; });
+  return it == states.end() ? kNone : static_cast<StateId>(it - states.begin());
 }
 
 std::vector<Graph*> Module::graphs() const {

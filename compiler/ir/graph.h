@@ -258,10 +258,14 @@ class Module {
 
   StateVar& state(StateId s) { return states[static_cast<size_t>(s)]; }
   const StateVar& state(StateId s) const { return states[static_cast<size_t>(s)]; }
-  /// Adds a state; the name must be free.
+  /// Adds a state. Where the name is taken, it becomes NAME.1, NAME.2, …: a model's initializers
+  /// may have the names of our own states.
   StateId AddState(StateVar state);
-  /// kNone when there is none.
+  /// kNone when there is none, here and below.
   StateId FindState(std::string_view name) const;
+  /// Our own states are found by what they are: the first of a role, the one that a setting sets.
+  StateId FindRole(Role role) const;
+  StateId FindSetting(std::string_view setting) const;
   /// The graphs that exist, in the order train, apply, eval.
   std::vector<Graph*> graphs() const;
   /// Removes the states for which `drop[state]` is true and renumbers the rest, in their order. No

@@ -64,8 +64,15 @@ Status SetBatchNormMode(ir::Graph& graph, ir::NodeId id, ir::Builder& b,
   Attrs attrs{{"epsilon", node.attrs.Float("epsilon", 1e-5)},
               {"momentum", node.attrs.Float("momentum", 0.9)},
               {"unbiased", int64_t{options.bn_unbiased}}};
+  // Statistics that two nodes share: the second one updates what the first one made of them.
+  std::vector<ir::ValueId> inputs = node.inputs;
+  for (size_t i = 3; i < 5; ++i) {
+    const ir::StateId s = StateOf(graph, inputs[i]);
+    const ir::ValueId next = s == ir::kNone ? ir::kNone : graph.FindNext(s);
+    if (next != ir::kNone) inputs[i] = next;
+  }
   const std::vector<ir::ValueId> outs =
-      b.Multi(kOwnDomain, "BatchNormTrain", node.inputs, std::move(attrs), 5);
+      b.Multi(kOwnDomain, "BatchNormTrain", inputs, std::move(attrs), 5);
   if (b.failed()) return b.TakeStatus();
   for (size_t i = 0; i < node.outputs.size(); ++i) {
     if (node.outputs[i] != ir::kNone) graph.ReplaceUses(node.outputs[i], outs[i]);

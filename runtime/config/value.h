@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "runtime/base/status.h"
+#include "runtime/base/suggest.h"
 
 namespace ampc {
 
@@ -75,10 +76,5 @@ size_t FindOptionPart(std::string_view text);
 Result<ParsedOption> ParseOptionText(std::string_view text, bool with_options);
 /// One value of the grammar, at most 8 lists deep.
 Result<ConfigValue> ParseValueText(std::string_view text);
-
-/// Levenshtein distance.
-int EditDistance(std::string_view a, std::string_view b);
-/// "; did you mean 'x'?" for the nearest of `names`, or "" when none is near.
-std::string Suggest(std::string_view name, const std::vector<std::string_view>& names);
 
 }  // namespace ampc

@@ -345,6 +345,22 @@ TEST_F(CudaKernels, CastEveryTypeToEveryOther) {
   }
 }
 
+TEST_F(CudaKernels, CastsRoundOnce) {
+  // Just above the middle of two fp16, of two bf16: rounded to float first they would be ties, and
+  // go to even.
+  const std::vector<double> values = {1 + 0x1p-11 + 0x1p-40, 1 + 0x1p-8 + 0x1p-40, 65520 - 0x1p-20,
+                                      -0x1p-25 - 0x1p-70};
+  const auto bytes = std::as_bytes(std::span(values));
+  for (const DType to : {kF16, kBf16}) {
+    Case c = MapOf("x0", {Desc(kF64, {4})}, {Desc(to, {4})});
+    c.values = {Bytes(bytes.begin(), bytes.end())};
+    Check(c);
+    c = MapOf(to == kF16 ? "fp16(x0)" : "bf16(x0)", {Desc(kF64, {4})}, {Desc(kF64, {4})});
+    c.values = {Bytes(bytes.begin(), bytes.end())};
+    Check(c);
+  }
+}
+
 TEST_F(CudaKernels, MapTakesEveryLength) {
   for (int64_t n = 0; n < 10; ++n)
     CheckShifted(MapOf("x0 + x1", {Desc(kF32, {n}), Desc(kF16, {n})}, {Desc(kBf16, {n})}));
