@@ -9,7 +9,7 @@
 #include "compiler/lower/evaluate.h"
 #include "compiler/lower/lower.h"
 #include "compiler/onnx/import.h"
-#include "passes/glob.h"
+#include "runtime/base/glob.h"
 #include "runtime/base/suggest.h"
 
 namespace ampc {
@@ -96,7 +96,7 @@ Status CheckKept(const ir::Module& m, const std::vector<std::string>& keep) {
   for (const ir::StateVar& s : m.states) names.push_back(s.name);
   for (const std::string& glob : keep) {
     if (std::none_of(names.begin(), names.end(),
-                     [&](std::string_view name) { return MatchesGlob(glob, name); }))
+                     [&](std::string_view name) { return GlobMatches(glob, name); }))
       return UsageError("E0305", "--keep '{}' matches no value{}", glob, Suggest(glob, names));
   }
   return {};

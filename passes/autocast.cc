@@ -24,7 +24,7 @@
 #include <set>
 
 #include "compiler/ops/infer.h"
-#include "passes/glob.h"
+#include "runtime/base/glob.h"
 #include "passes/passes.h"
 #include "runtime/base/suggest.h"
 
@@ -137,8 +137,8 @@ class Autocaster {
     for (size_t r = 0; r < policy_.rules.size(); ++r) {
       const PolicyRule& rule = policy_.rules[r];
       const bool hit = (rule.from.empty() || between_[r].contains(n)) &&
-                       (rule.node.empty() || MatchesGlob(rule.node, g_.Label(n))) &&
-                       (rule.op.empty() || MatchesGlob(rule.op, op.name));
+                       (rule.node.empty() || GlobMatches(rule.node, g_.Label(n))) &&
+                       (rule.op.empty() || GlobMatches(rule.op, op.name));
       if (!hit) continue;
       matched_[r] = true;
       if (first == nullptr) first = &rule;

@@ -11,7 +11,7 @@
 // equal dims and layout and compute in float. Test: test/passes/fuse.onnxtext
 #include <algorithm>
 
-#include "passes/glob.h"
+#include "runtime/base/glob.h"
 #include "passes/passes.h"
 
 namespace ampc {
@@ -52,7 +52,7 @@ class Fuser {
     if (value.kind != ir::ValueKind::kNode || value.uses.size() != 1 || value.uses[0].node < 0)
       return false;
     return std::none_of(context_.options.keep.begin(), context_.options.keep.end(),
-                        [&](const std::string& glob) { return MatchesGlob(glob, value.name); });
+                        [&](const std::string& glob) { return GlobMatches(glob, value.name); });
   }
 
   void FuseEpilogue(NodeId n) {

@@ -11,7 +11,7 @@
 // group. Test: test/passes/optimizer.onnxtext
 #include <map>
 
-#include "passes/glob.h"
+#include "runtime/base/glob.h"
 #include "passes/passes.h"
 #include "runtime/base/suggest.h"
 
@@ -76,13 +76,13 @@ class OptimizerBuilder {
       const std::string& name = state.source.empty() ? state.name : state.source;
       int of = -1;
       for (size_t i = 0; i < o_.groups.size() && of < 0; ++i) {
-        if (MatchesGlob(o_.groups[i].glob, name)) of = static_cast<int>(i);
+        if (GlobMatches(o_.groups[i].glob, name)) of = static_cast<int>(i);
       }
       if (of >= 0) group_used[static_cast<size_t>(of)] = true;
       bool exempt = false;
       for (size_t i = 0; i < o_.no_decay.size(); ++i) {
         const bool hit = o_.no_decay[i] == "1d" ? module_.types.Get(state.type).rank() <= 1
-                                                : MatchesGlob(o_.no_decay[i], name);
+                                                : GlobMatches(o_.no_decay[i], name);
         if (hit) no_decay_used[i] = exempt = true;
       }
       if (of >= 0 && o_.groups[static_cast<size_t>(of)].has_weight_decay) exempt = false;

@@ -8,7 +8,7 @@
 #include "compiler/ir/text.h"
 #include "compiler/onnx/info.h"
 #include "compiler/policy.h"
-#include "passes/glob.h"
+#include "runtime/base/glob.h"
 #include "runtime/base/file.h"
 #include "runtime/plan/text.h"
 #include "tools/compile_options.h"
@@ -25,7 +25,7 @@ Status WriteText(const std::string& path, const std::string& text) {
 Status PrintExplanation(const Diagnostics& diagnostics, const std::string& glob) {
   bool any = false;
   for (const Remark& r : diagnostics.remarks()) {
-    if (!glob.empty() && !MatchesGlob(glob, r.node)) continue;
+    if (!glob.empty() && !GlobMatches(glob, r.node)) continue;
     any = true;
     std::printf("%-10s %-40s %s\n", r.topic.c_str(), r.node.c_str(), r.text.c_str());
   }

@@ -17,7 +17,7 @@
 #include "compiler/lower/evaluate.h"
 #include "compiler/onnx/import.h"
 #include "compiler/pass_manager.h"
-#include "passes/glob.h"
+#include "runtime/base/glob.h"
 #include "runtime/base/file.h"
 #include "runtime/config/settings.h"
 #include "tools/compile_options.h"
@@ -81,7 +81,7 @@ void Report(const Settings& settings, const PassManager& passes, const Diagnosti
   }
   const std::string glob = settings.Text("explain");
   for (const Remark& remark : diagnostics.remarks()) {
-    if (glob.empty() || MatchesGlob(glob, remark.node))
+    if (glob.empty() || GlobMatches(glob, remark.node))
       std::cerr << remark.node << ": " << remark.topic << ": " << remark.text << "\n";
   }
   if (settings.Switch("time-passes")) std::cerr << passes.Summary();

@@ -37,7 +37,7 @@ Result<OwnedBytes> AllocateBytes(int64_t size) {
   const int64_t memory =
       static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<int64_t>(sysconf(_SC_PAGESIZE));
   if (size < 0 || size > memory) {
-    return BadInput("E0702", "needs {} bytes of memory, this machine has {}", size, memory);
+    return BadInput("E0787", "needs {} bytes of memory, this machine has {}", size, memory);
   }
   return OwnedBytes{std::make_shared_for_overwrite<std::byte[]>(static_cast<size_t>(size)), size};
 }
@@ -109,7 +109,7 @@ Result<bool> ArrayLoader::IsNpz(const std::string& path) {
 
 Result<std::vector<std::string>> ArrayLoader::Members(const std::string& path) {
   AMPC_ASSIGN(const File* file, Open(path));
-  if (!file->zip) return BadInput("E0701", "not a .npz file").Of(path);
+  if (!file->zip) return BadInput("E0786", "not a .npz file").Of(path);
   return file->Members();
 }
 
@@ -131,7 +131,7 @@ Result<Array> ArrayLoader::Decode(const File& file, const std::string& member) c
     if (entry == nullptr) entry = file.zip->Find(member);
     if (member.empty() && file.zip->entries().size() == 1) entry = &file.zip->entries().front();
     if (entry == nullptr) {
-      return BadInput("E0704", "{}; it has {}",
+      return BadInput("E0788", "{}; it has {}",
                       member.empty() ? "name one array with member=" : "no such array",
                       fmt::format("{}", JoinNames(file.Members())));
     }
@@ -139,12 +139,12 @@ Result<Array> ArrayLoader::Decode(const File& file, const std::string& member) c
     return NpyArray(data.bytes, data.owner);
   }
   if (!member.empty())
-    return UsageError("E0705", "member= is for .npz files, this is another format");
+    return UsageError("E0789", "member= is for .npz files, this is another format");
   if (LooksLikeGzip(bytes)) return GzippedIdxArray(bytes);
   if (LooksLikeIdx(bytes)) return IdxArray(file.map);
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   if (text.starts_with("\x93NUMPY")) return NpyArray(bytes, file.map);
-  return BadInput("E0701",
+  return BadInput("E0786",
                   "unknown format: expected .npy, .npz, idx or idx.gz by the file's first bytes");
 }
 

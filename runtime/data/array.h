@@ -43,7 +43,7 @@ Array MakeArray(DType dtype, Dims dims, const std::byte* data, std::shared_ptr<c
 /// Elements in row-major order, in memory of their own.
 std::vector<std::byte> PackedBytes(const Array& array);
 
-/// Memory for file contents. A size beyond the machine's memory is an error (E0702), not an
+/// Memory for file contents. A size beyond the machine's memory is an error (E0787), not an
 /// attempt.
 struct OwnedBytes {
   std::shared_ptr<std::byte[]> memory;

@@ -39,7 +39,7 @@ InflateStream::~InflateStream() {
 
 // Bytes made; fewer than asked for only at the end of the stream.
 Result<size_t> InflateStream::ReadSome(std::span<std::byte> out) {
-  if (!state_->ready) return IoError("E0703", "out of memory");
+  if (!state_->ready) return IoError("E0790", "out of memory");
   z_stream& z = state_->z;
   size_t made = 0;
   while (made < out.size()) {

@@ -53,7 +53,7 @@ Status Decode(const EnumRow<Ours, Theirs> (&table)[N], Theirs value, std::string
       return {};
     }
   }
-  return BadInput("E0604", "the plan's header holds {} for {}, which this version does not know",
+  return BadInput("E0644", "the plan's header holds {} for {}, which this version does not know",
                   static_cast<int>(value), what);
 }
 
@@ -179,7 +179,7 @@ void Encode(const Export& in, const WeightIndex& index, pb::Export* out) {
 
 Status Decode(int32_t in, std::string_view what, DType* out) {
   if (!IsKnownDType(in)) {
-    return BadInput("E0604",
+    return BadInput("E0644",
                     "the plan's header holds data type {} for {}, which this version does not know",
                     in, what);
   }
@@ -192,7 +192,7 @@ Status Decode(const pb::Desc& in, std::string_view what, TensorDesc* out) {
   AMPC_TRY(Decode(kLayouts, in.layout(), what, &out->layout));
   out->dims.assign(in.dims().begin(), in.dims().end());
   if (!CheckedNumElements(out->dims, SizeOf(out->dtype))) {
-    return BadInput("E0604", "the dims {} of '{}' are negative or too large", ToString(out->dims),
+    return BadInput("E0644", "the dims {} of '{}' are negative or too large", ToString(out->dims),
                     what);
   }
   return {};
@@ -204,7 +204,7 @@ Status Decode(const pb::HostTensor& in, std::string_view what, HostTensor* out) 
   const auto elements = CheckedNumElements(out->dims, SizeOf(out->dtype));
   const int64_t bytes = elements.value_or(-1) * SizeOf(out->dtype);
   if (!elements || bytes != static_cast<int64_t>(in.data().size())) {
-    return BadInput("E0604", "{} has {} bytes of data, but its dims {} of {} want {}", what,
+    return BadInput("E0644", "{} has {} bytes of data, but its dims {} of {} want {}", what,
                     in.data().size(), ToString(out->dims), Name(out->dtype), bytes);
   }
   const auto* data = reinterpret_cast<const std::byte*>(in.data().data());
@@ -244,7 +244,7 @@ Status Decode(const pb::Attr& in, Attrs* out) {
     case pb::Attr::VALUE_NOT_SET:
       break;
   }
-  return BadInput("E0604", "parameter '{}' has no value of a type that this version knows",
+  return BadInput("E0644", "parameter '{}' has no value of a type that this version knows",
                   in.name());
 }
 
@@ -293,7 +293,7 @@ Status Decode(const pb::Program& in, Program* out) {
 Status FindRange(std::span<const WeightRange> ranges, int32_t index, std::string_view what,
                  WeightRange* out) {
   if (index < 0 || index >= static_cast<int64_t>(ranges.size())) {
-    return BadInput("E0604", "'{}' names weight range {}, but the plan has {}", what, index,
+    return BadInput("E0644", "'{}' names weight range {}, but the plan has {}", what, index,
                     ranges.size());
   }
   *out = ranges[static_cast<size_t>(index)];
@@ -331,7 +331,7 @@ Status Decode(const pb::State& in, std::span<const WeightRange> ranges, State* o
     case pb::Initial::KIND_NOT_SET:
       break;
   }
-  return BadInput("E0604", "state '{}' has no initial value that this version knows", in.name());
+  return BadInput("E0644", "state '{}' has no initial value that this version knows", in.name());
 }
 
 Status Decode(const pb::Feed& in, Feed* out) {
@@ -350,7 +350,7 @@ Status Decode(const pb::Export& in, std::span<const WeightRange> ranges, Export*
   AMPC_TRY(Decode(in.dtype(), out->initializer, &out->dtype));
   out->dims.assign(in.dims().begin(), in.dims().end());
   if (!CheckedNumElements(out->dims, SizeOf(out->dtype))) {
-    return BadInput("E0604", "the dims {} of '{}' are negative or too large", ToString(out->dims),
+    return BadInput("E0644", "the dims {} of '{}' are negative or too large", ToString(out->dims),
                     out->initializer);
   }
   AMPC_TRY(Decode(kInverses, in.inverse(), "the inverse of an export", &out->inverse));
@@ -365,7 +365,7 @@ Status Decode(const pb::Export& in, std::span<const WeightRange> ranges, Export*
     out->crc = range.crc;
     return {};
   }
-  return BadInput("E0604", "export of '{}' names neither a state nor a weight", in.initializer());
+  return BadInput("E0644", "export of '{}' names neither a state nor a weight", in.initializer());
 }
 
 Result<std::vector<WeightRange>> DecodeWeights(const pb::Header& in, int64_t section_bytes) {
@@ -375,7 +375,7 @@ Result<std::vector<WeightRange>> DecodeWeights(const pb::Header& in, int64_t sec
     int64_t end = 0;
     if (w.offset() < 0 || w.length() < 0 || __builtin_add_overflow(w.offset(), w.length(), &end) ||
         end > section_bytes) {
-      return BadInput("E0604", "weight range {}+{} lies outside of the weight section of {} bytes",
+      return BadInput("E0644", "weight range {}+{} lies outside of the weight section of {} bytes",
                       w.offset(), w.length(), section_bytes);
     }
     ranges.push_back({w.offset(), w.length(), w.crc()});
@@ -432,7 +432,7 @@ Result<std::string> EncodePlan(const Plan& plan, const WeightIndex& index) {
   header->set_source_name(plan.source_name);
   header->set_max_skips(plan.max_skips);
   if (const size_t bytes = header->ByteSizeLong(); bytes > INT_MAX) {
-    return Unsupported("E0608",
+    return Unsupported("E0648",
                        "the plan without its weights has {} bytes; a plan holds at most {}", bytes,
                        INT_MAX);
   }
@@ -457,7 +457,7 @@ Result<Plan> DecodePlan(std::span<const std::byte> bytes, int64_t section_bytes)
   auto* header = google::protobuf::Arena::CreateMessage<pb::Header>(&arena);
   if (bytes.size() > INT_MAX ||
       !header->ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
-    return BadInput("E0604", "the plan's header of {} bytes is not a valid message", bytes.size());
+    return BadInput("E0644", "the plan's header of {} bytes is not a valid message", bytes.size());
   }
   AMPC_ASSIGN(const std::vector<WeightRange> ranges, DecodeWeights(*header, section_bytes));
   const std::span<const WeightRange> table = ranges;

@@ -63,7 +63,7 @@ class MappedWeights : public WeightSection {
   int64_t size() const override { return file_.size() - start_; }
   Status Read(int64_t offset, std::span<std::byte> out) const override {
     if (offset < 0 || offset > size() || static_cast<int64_t>(out.size()) > size() - offset) {
-      return InternalError("E0607", "read of {}+{} outside of the weight section of {} bytes",
+      return InternalError("E0647", "read of {}+{} outside of the weight section of {} bytes",
                            offset, out.size(), size());
     }
     if (!out.empty()) std::memcpy(out.data(), file_.data() + start_ + offset, out.size());
@@ -84,7 +84,7 @@ Result<std::vector<WeightRange>> PlaceWeights(const Plan& plan, const WeightInde
   for (const auto& [range, number] : index) {
     const auto [offset, length] = range;
     if (offset < 0 || length < 0 || offset > section || length > section - offset) {
-      return InternalError("E0605", "weight range {}+{} lies outside of the section of {} bytes",
+      return InternalError("E0645", "weight range {}+{} lies outside of the section of {} bytes",
                            offset, length, section);
     }
     placed.push_back({AlignUp(end), length, 0});
@@ -117,26 +117,26 @@ Status AppendWeights(const Plan& plan, const WeightIndex& index, AtomicFile* fil
 
 Status CheckPrelude(const MappedFile& file, Prelude* p) {
   if (file.size() < kPreludeBytes || std::memcmp(file.data(), kMagic.data(), kMagic.size()) != 0) {
-    return BadInput("E0601", "not a plan: it should start with '{}'; plans are made by ampc -o",
+    return BadInput("E0641", "not a plan: it should start with '{}'; plans are made by ampc -o",
                     kMagic);
   }
   std::memcpy(p, file.data(), sizeof *p);
   if (p->format > kPlanFormat) {
     const std::string_view producer(p->producer, strnlen(p->producer, sizeof p->producer));
-    return BadInput("E0602",
+    return BadInput("E0642",
                     "plan format {} (written by '{}') is newer than format {}, the newest that "
                     "this version reads; use a newer amprun or compile again",
                     p->format, producer, kPlanFormat);
   }
   if (p->format == 0 || PreludeCrc(*p) != p->prelude_crc) {
-    return BadInput("E0603", "damaged plan: checksum {:08x} of its first bytes, expected {:08x}",
+    return BadInput("E0643", "damaged plan: checksum {:08x} of its first bytes, expected {:08x}",
                     PreludeCrc(*p), p->prelude_crc);
   }
   const int64_t size = file.size();
   if (p->header_bytes < 0 || p->weights_bytes < 0 || p->weights_offset < kPreludeBytes ||
       p->header_bytes > p->weights_offset - kPreludeBytes || p->weights_offset % kAlignment != 0 ||
       p->weights_offset > size || p->weights_bytes != size - p->weights_offset) {
-    return BadInput("E0603",
+    return BadInput("E0643",
                     "damaged plan: {} bytes, but its first bytes promise a header of {} and "
                     "weights at {}+{}",
                     size, p->header_bytes, p->weights_offset, p->weights_bytes);
@@ -149,7 +149,7 @@ Result<Plan> ReadMapped(MappedFile file) {
   AMPC_TRY(CheckPrelude(file, &p));
   const auto header = file.bytes().subspan(kPreludeBytes, static_cast<size_t>(p.header_bytes));
   if (const uint32_t crc = Crc32c(header); crc != p.header_crc) {
-    return BadInput("E0603", "damaged plan: checksum {:08x} of the header, expected {:08x}", crc,
+    return BadInput("E0643", "damaged plan: checksum {:08x} of the header, expected {:08x}", crc,
                     p.header_crc);
   }
   AMPC_ASSIGN(Plan plan, DecodePlan(header, p.weights_bytes));
@@ -163,7 +163,7 @@ Result<Plan> ReadMapped(MappedFile file) {
 
 Status WritePlan(const Plan& plan, const std::string& path) {
   if (Status s = VerifyPlan(plan); !s.ok()) {
-    return InternalError("E0605", "the compiled plan is not valid: {}", s.message()).At(s.node());
+    return InternalError("E0645", "the compiled plan is not valid: {}", s.message()).At(s.node());
   }
   const WeightIndex index = IndexWeights(plan);
   AMPC_ASSIGN(std::vector<WeightRange> placed, PlaceWeights(plan, index));
@@ -204,7 +204,7 @@ Result<Plan> ReadPlan(const std::string& path) {
 Result<PlanInfo> ReadPlanInfo(const std::string& path) {
   AMPC_ASSIGN(MappedFile file, MappedFile::Open(path));
   if (file.size() < kPreludeBytes || std::memcmp(file.data(), kMagic.data(), kMagic.size()) != 0) {
-    return BadInput("E0601", "not a plan: it should start with '{}'", kMagic).Of(path);
+    return BadInput("E0641", "not a plan: it should start with '{}'", kMagic).Of(path);
   }
   Prelude p;
   std::memcpy(&p, file.data(), sizeof p);

@@ -42,12 +42,12 @@ const Program* Plan::Find(std::string_view program) const {
 Status ReadWeight(const Plan& plan, int64_t offset, uint32_t crc, std::string_view name,
                   std::span<std::byte> out) {
   if (plan.weights == nullptr) {
-    return InternalError("E0607", "the plan has no weight section, but '{}' lies in it", name);
+    return InternalError("E0647", "the plan has no weight section, but '{}' lies in it", name);
   }
   AMPC_TRY(plan.weights->Read(offset, out));
   if (!plan.weights->checksummed()) return {};
   if (const uint32_t found = Crc32c(out); found != crc) {
-    return BadInput("E0607",
+    return BadInput("E0647",
                     "the bytes of '{}' in the plan are damaged: checksum {:08x}, expected {:08x}; "
                     "write the plan again with ampc",
                     name, found, crc);

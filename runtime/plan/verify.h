@@ -12,7 +12,7 @@ namespace ampc::plan {
 /// An error that starts with the label of the invariant.
 template <typename... Args>
 Status Violation(std::string_view label, fmt::format_string<Args...> f, Args&&... args) {
-  return BadInput("E0605", "{}: {}", label, fmt::format(f, std::forward<Args>(args)...));
+  return BadInput("E0645", "{}: {}", label, fmt::format(f, std::forward<Args>(args)...));
 }
 
 inline bool InRange(int64_t index, size_t size) {

@@ -149,7 +149,7 @@ TEST_F(PlanFileTest, RefusesEveryTruncation) {
     EXPECT_FALSE(ReadPlan(path_).ok()) << "of " << length << " bytes";
   }
   Store(whole + "x");
-  EXPECT_EQ(ReadPlan(path_).status().id(), "E0603");
+  EXPECT_EQ(ReadPlan(path_).status().id(), "E0643");
 }
 
 TEST_F(PlanFileTest, NoticesEveryFlippedBit) {
@@ -176,7 +176,7 @@ TEST_F(PlanFileTest, NamesTheDamagedWeight) {
   Store(bytes);
   EXPECT_TRUE(ReadPlan(path_).ok());
   const Status s = ReadAll();
-  EXPECT_EQ(s.id(), "E0607");
+  EXPECT_EQ(s.id(), "E0647");
   EXPECT_NE(s.message().find("'frozen'"), std::string::npos) << s.ToString();
 }
 
@@ -186,7 +186,7 @@ TEST_F(PlanFileTest, RefusesANewerFormatNamingBoth) {
   bytes[8] = 9;
   Store(bytes);
   const auto plan = ReadPlan(path_);
-  EXPECT_EQ(plan.status().id(), "E0602");
+  EXPECT_EQ(plan.status().id(), "E0642");
   EXPECT_NE(
       plan.status().message().find("format 9 (written by 'ampc test') is newer than format 1"),
       std::string::npos)
@@ -200,9 +200,9 @@ TEST_F(PlanFileTest, RefusesANewerFormatNamingBoth) {
 
 TEST_F(PlanFileTest, RefusesOtherFiles) {
   Store("");
-  EXPECT_EQ(ReadPlan(path_).status().id(), "E0601");
+  EXPECT_EQ(ReadPlan(path_).status().id(), "E0641");
   Store(std::string(500, 'x'));
-  EXPECT_EQ(ReadPlan(path_).status().id(), "E0601");
+  EXPECT_EQ(ReadPlan(path_).status().id(), "E0641");
   EXPECT_EQ(ReadPlan(path_).status().file(), path_);
   EXPECT_EQ(ReadPlan(folder_ / "absent").status().error_class(), ErrorClass::kIo);
 }
@@ -248,7 +248,7 @@ TEST_F(PlanFileTest, RefusesSizesBeyondTheFile) {
       std::string forged = whole;
       std::memcpy(forged.data() + field, &value, 8);
       StoreSealed(forged);
-      EXPECT_EQ(ReadPlan(path_).status().id(), "E0603") << field << " " << value;
+      EXPECT_EQ(ReadPlan(path_).status().id(), "E0643") << field << " " << value;
     }
   }
 }
@@ -267,7 +267,7 @@ TEST_F(PlanFileTest, RefusesToWriteAnInvalidPlanAndLeavesNoFile) {
 void ExpectViolation(const Plan& plan, std::string_view label) {
   const Status s = VerifyPlan(plan);
   ASSERT_FALSE(s.ok()) << "expected a violation of " << label;
-  EXPECT_EQ(s.id(), "E0605");
+  EXPECT_EQ(s.id(), "E0645");
   EXPECT_EQ(s.message().substr(0, 2), label) << s.ToString();
 }
 
