@@ -50,7 +50,8 @@ class LossAttacher {
       if (b_.failed()) return b_.TakeStatus();
     }
     if (total == kNone)
-      return UsageError("E0201", "no loss: training needs --loss (or use --forward-only)");
+      return UsageError("E0201",
+                        "no loss: training and --metric need --loss (or use --forward-only)");
     if (o_.accumulate > 1 &&
         std::any_of(o_.losses.begin(), o_.losses.end(),
                     [&](const LossSpec& s) { return s.mean != o_.losses.front().mean; })) {
@@ -337,7 +338,8 @@ class LossAttacher {
 }  // namespace
 
 Status AttachLoss(ir::Module& module, PassContext& context) {
-  if (context.options.forward_only) return {};
+  const CompileOptions& o = context.options;
+  if (o.forward_only && o.losses.empty() && o.metrics.empty()) return {};
   // `eval` exists already when evaluation has other dims than training.
   for (ir::Graph* g : module.graphs()) AMPC_TRY(LossAttacher(*g, context).Run());
   return {};

@@ -82,6 +82,25 @@ Result<int64_t> BatchOf(const ir::Graph& g) {
   return BadInput("E0212", "the model has no input with a batch axis");
 }
 
+// What evaluation adds up over the batches: sums and counts instead of the loss.
+Status SumUpLoss(ir::Graph& eval) {
+  const bool masked = eval.FindOutput("each:loss") != kNone;
+  if (masked) {
+    AMPC_ASSIGN(const int64_t batch, BatchOf(eval));
+    AMPC_TRY(SumUp(eval, AddValid(eval, batch), true));
+  } else {
+    // A loss that the model computes itself can't be masked: its batches count once each.
+    AMPC_TRY(SumUp(eval, kNone, false));
+    ir::Builder b(eval, eval.module().locs.Intern("masked sums"));
+    const ValueId one = b.Scalar(eval.type(eval.FindOutput("loss")).dtype, 1);
+    if (b.failed()) return b.TakeStatus();
+    AMPC_TRY(AddOutput(eval, "loss_sum", eval.FindOutput("loss")));
+    AMPC_TRY(AddOutput(eval, "loss_count", one));
+  }
+  eval.RemoveOutputs([](const std::string& name) { return name == "loss"; });
+  return {};
+}
+
 }  // namespace
 
 Status ForkEval(ir::Module& module, PassContext& context) {
@@ -110,24 +129,13 @@ Status ForkEval(ir::Module& module, PassContext& context) {
     ir::Builder b(eval, eval.node(n).loc, n);
     AMPC_TRY(eval.node(n).op->mode(eval, n, b, inference));
   }
-  if (context.options.forward_only) {
+  // Without --loss, an output named "loss" is the model's own business.
+  const bool forward_only = context.options.forward_only;
+  if (!forward_only || !context.options.losses.empty()) AMPC_TRY(SumUpLoss(eval));
+  if (forward_only) {
     module.train.reset();
     return {};
   }
-  const bool masked = eval.FindOutput("each:loss") != kNone;
-  if (masked) {
-    AMPC_ASSIGN(const int64_t batch, BatchOf(eval));
-    AMPC_TRY(SumUp(eval, AddValid(eval, batch), true));
-  } else {
-    // A loss that the model computes itself can't be masked: its batches count once each.
-    AMPC_TRY(SumUp(eval, kNone, false));
-    ir::Builder b(eval, module.locs.Intern("masked sums"));
-    const ValueId one = b.Scalar(eval.type(eval.FindOutput("loss")).dtype, 1);
-    if (b.failed()) return b.TakeStatus();
-    AMPC_TRY(AddOutput(eval, "loss_sum", eval.FindOutput("loss")));
-    AMPC_TRY(AddOutput(eval, "loss_count", one));
-  }
-  eval.RemoveOutputs([](const std::string& name) { return name == "loss"; });
   // What the train graph returns is the loss and the metrics; a fetch reads any other value by its
   // name.
   train.RemoveOutputs([](const std::string& name) { return name != "loss" && !IsPerSample(name); });
