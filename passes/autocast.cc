@@ -216,6 +216,19 @@ class Autocaster {
     return widest.value_or(DType::kFloat32);
   }
 
+  // A scalar of the program, such as the 0.1 of x * 0.1, that `low` can't hold. PyTorch's
+  // arithmetic computes with its fp32 value and rounds the result alone (opmath in BinaryOps).
+  bool HasInexactScalar(const ir::Node& node, DType low) const {
+    if (!node.op->traits.arithmetic || node.op->expr.empty()) return false;
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const HostTensor* c = Castable(node, i) ? g_.ConstantOf(node.inputs[i]) : nullptr;
+      if (c == nullptr || c->elements() != 1) continue;
+      const double value = c->GetDouble(0);
+      if (HostTensor::Scalar(low, value).GetDouble(0) != value && !std::isnan(value)) return true;
+    }
+    return false;
+  }
+
   // A constant operand with a finite value that float16 cannot hold.
   bool OutOfRange(const ir::Node& node) const {
     if (low_ != DType::kFloat16 || policy_.init_abs_max == 0) return false;
@@ -255,9 +268,11 @@ class Autocaster {
         target = Castable(node, 0) ? g_.type(node.inputs[0]).dtype : DType::kFloat32;
         break;
     }
+    const bool wide = IsLow(target) && HasInexactScalar(node, target);
+    const DType operands = wide ? DType::kFloat32 : target;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       if (!Castable(node, i)) continue;
-      const DType to = KeptFp32(*node.op, i) ? DType::kFloat32 : target;
+      const DType to = KeptFp32(*node.op, i) ? DType::kFloat32 : operands;
       if (g_.type(node.inputs[i]).dtype == to) continue;
       const ir::LocId loc =
           module_.locs.Intern(fmt::format("cast for {} input {}", g_.Label(n), i));
@@ -268,7 +283,21 @@ class Autocaster {
       context_.diagnostics.Explain(g_.Label(n), "precision",
                                    fmt::format("{}: {}", Name(target), d.why));
     }
-    return Reinferred(n);
+    AMPC_TRY(Reinferred(n));
+    return wide ? Narrow(n, target) : Status();
+  }
+
+  // The result of a node that computes in fp32, as every reader sees it: rounded once.
+  Status Narrow(NodeId n, DType to) {
+    const ValueId wide = g_.node(n).outputs[0];
+    const std::string name = g_.value(wide).name;
+    ir::Builder b(g_, g_.node(n).loc, g_.node(n).next);
+    const ValueId low = b.Cast(wide, to);
+    if (b.failed()) return b.TakeStatus();
+    g_.ReplaceUsesExcept(wide, low, g_.value(low).def);
+    g_.Rename(wide, fmt::format("{}.fp32", name));
+    g_.Rename(low, name);
+    return {};
   }
 
   Status Reinferred(NodeId n) {
