@@ -44,6 +44,13 @@ if(AMPC_SANITIZE)
     $<$<COMPILE_LANGUAGE:CXX>:-Wno-maybe-uninitialized -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -g1>)
   target_link_options(ampc_flags INTERFACE -fsanitize=address,undefined)
 endif()
+if(AMPC_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang" OR NOT AMPC_SANITIZE)
+    message(FATAL_ERROR "the fuzz targets need clang and the sanitizers: CXX=clang++-19 cmake --preset fuzz "
+      "(scripts/test.sh does so)")
+  endif()
+  target_compile_options(ampc_flags INTERFACE -fsanitize=fuzzer-no-link -Wno-unknown-warning-option)
+endif()
 
 function(ampc_library)
   cmake_parse_arguments(ARG "" "NAME" "SRCS;DEPS;PRIVATE_DEPS" ${ARGN})

@@ -136,7 +136,7 @@ Status BuildTrainingStep(PassManager& passes, ir::Module& m, PassContext& contex
 }  // namespace
 
 Result<Compiled> Compile(const std::string& model, const CompileOptions& options,
-                         PassManager& passes, Diagnostics& diagnostics) {
+                         PassManager& passes, Diagnostics& diagnostics, Goal goal) {
   AMPC_TRY(passes.CheckNames());
   PassContext context{options, diagnostics, EvaluateNode};
   Compiled out;
@@ -172,6 +172,11 @@ Result<Compiled> Compile(const std::string& model, const CompileOptions& options
   AMPC_TRY(passes.Run("fold", m, context));
   AMPC_TRY(passes.Run("cse", m, context));
   AMPC_TRY(passes.Run("dce", m, context));
+  // Standard ONNX has neither layouts nor fused ops.
+  if (goal == Goal::kStep) {
+    if (!passes.stopped()) AMPC_TRY(passes.Check("step", m));
+    return out;
+  }
   // Layouts before fusion, so that groups are made of values that lie alike.
   AMPC_TRY(passes.Run("layout", m, context));
   AMPC_TRY(passes.Run("fuse", m, context));

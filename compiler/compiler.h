@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// THE pipeline: model file -> module -> passes -> plan.
+// THE pipeline: model file -> module -> passes -> plan, or the module from which --emit step writes
+// the step as ONNX.
 
 #include <memory>
 #include <string>
@@ -19,8 +20,14 @@ struct Compiled {
   bool lowered = false;
 };
 
+/// Where the pipeline ends.
+enum class Goal : uint8_t {
+  kPlan,
+  kStep,  ///< the clean module, before layouts, fusion and lowering
+};
+
 /// Compiles `model` (.onnx or .onnxtext).
 Result<Compiled> Compile(const std::string& model, const CompileOptions& options,
-                         PassManager& passes, Diagnostics& diagnostics);
+                         PassManager& passes, Diagnostics& diagnostics, Goal goal = Goal::kPlan);
 
 }  // namespace ampc

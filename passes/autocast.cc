@@ -21,7 +21,6 @@
 #include <cmath>
 #include <map>
 #include <optional>
-#include <set>
 
 #include "compiler/ops/infer.h"
 #include "runtime/base/glob.h"
@@ -70,9 +69,11 @@ class Autocaster {
 
   Status Run() {
     AMPC_TRY(FindPaths());
+    is_moved_parameter_.assign(static_cast<size_t>(g_.num_values()), false);
     for (NodeId n : g_.Order()) {
       Status status = Visit(n);
       if (!status.ok()) return std::move(status).At(g_.Describe(n));
+      NoteMovement(n);
     }
     return check_rules_ ? CheckRulesUsed() : Status();
   }
@@ -108,26 +109,36 @@ class Autocaster {
         return UsageError("E0302", "rule {} of the policy: no value is named '{}'{}", r + 1, name,
                           Nearest(name, ValueNames(order)));
       }
-      std::set<ValueId> down = {from}, up = {to};
-      std::set<NodeId> below;
+      const auto values = static_cast<size_t>(g_.num_values());
+      const auto nodes = static_cast<size_t>(g_.num_nodes());
+      std::vector<bool> down(values), up(values), below(nodes);
+      const auto any = [](const auto& list, const std::vector<bool>& set) {
+        return std::any_of(list.begin(), list.end(),
+                           [&](ValueId v) { return v != kNone && set[static_cast<size_t>(v)]; });
+      };
+      const auto mark = [](const auto& list, std::vector<bool>& set) {
+        for (ValueId v : list) {
+          if (v != kNone) set[static_cast<size_t>(v)] = true;
+        }
+      };
+      down[static_cast<size_t>(from)] = up[static_cast<size_t>(to)] = true;
       for (NodeId n : order) {
-        const ir::Node& node = g_.node(n);
-        if (std::none_of(node.inputs.begin(), node.inputs.end(),
-                         [&](ValueId v) { return v != kNone && down.contains(v); }))
-          continue;
-        below.insert(n);
-        down.insert(node.outputs.begin(), node.outputs.end());
+        if (!any(g_.node(n).inputs, down)) continue;
+        below[static_cast<size_t>(n)] = true;
+        mark(g_.node(n).outputs, down);
       }
+      between_[r].assign(nodes, false);
       for (auto it = order.rbegin(); it != order.rend(); ++it) {
-        const ir::Node& node = g_.node(*it);
-        if (std::none_of(node.outputs.begin(), node.outputs.end(),
-                         [&](ValueId v) { return v != kNone && up.contains(v); }))
-          continue;
-        up.insert(node.inputs.begin(), node.inputs.end());
-        if (below.contains(*it)) between_[r].insert(*it);
+        if (!any(g_.node(*it).outputs, up)) continue;
+        mark(g_.node(*it).inputs, up);
+        between_[r][static_cast<size_t>(*it)] = below[static_cast<size_t>(*it)];
       }
     }
     return {};
+  }
+
+  bool Between(size_t rule, NodeId n) const {
+    return static_cast<size_t>(n) < between_[rule].size() && between_[rule][static_cast<size_t>(n)];
   }
 
   // The first rule that matches wins; the others are looked at to know which match nothing.
@@ -136,7 +147,7 @@ class Autocaster {
     const PolicyRule* first = nullptr;
     for (size_t r = 0; r < policy_.rules.size(); ++r) {
       const PolicyRule& rule = policy_.rules[r];
-      const bool hit = (rule.from.empty() || between_[r].contains(n)) &&
+      const bool hit = (rule.from.empty() || Between(r, n)) &&
                        (rule.node.empty() || GlobMatches(rule.node, g_.Label(n))) &&
                        (rule.op.empty() || GlobMatches(rule.op, op.name));
       if (!hit) continue;
@@ -313,40 +324,58 @@ class Autocaster {
   // parameter that data movement stands between is made at the parameter, and the movement repeated
   // on the result.
   Result<ValueId> CastTo(ValueId v, DType to, ir::LocId loc) {
-    if (auto it = casts_.find({v, to}); it != casts_.end()) return it->second;
-    ValueId result = kNone;
-    if (MovedParameter(v)) {
-      const NodeId def = g_.value(v).def;
-      const ir::Node moved = g_.node(def);
-      AMPC_ASSIGN(const ValueId source, CastTo(moved.inputs[0], to, loc));
-      std::vector<ValueId> inputs = moved.inputs;
-      inputs[0] = source;
-      const ir::TypeId types[] = {module_.types.WithDType(g_.type_id(v), to)};
-      const std::string name = g_.value(v).name;
-      const std::string_view names[] = {name};
-      result = g_.node(g_.AddNode(*moved.op, moved.attrs, inputs, types, moved.loc, def, names))
-                   .outputs[0];
-    } else {
+    // From the value back to the parameter, or to the first that is cast already.
+    std::vector<ValueId> movements;
+    ValueId result = FindCast(v, to);
+    ValueId source = v;
+    while (result == kNone && IsMovedParameter(source)) {
+      movements.push_back(source);
+      source = g_.node(g_.value(source).def).inputs[0];
+      result = FindCast(source, to);
+    }
+    if (result == kNone) {
       // Right behind its definition, so that every later user finds it; parameters and feeds: at
       // the head of the graph.
-      const ir::Value& value = g_.value(v);
+      const ir::Value& value = g_.value(source);
       const NodeId place =
           value.kind == ir::ValueKind::kNode ? g_.node(value.def).next : g_.first();
       ir::Builder b(g_, loc, place);
-      result = b.Cast(v, to);
+      result = b.Cast(source, to);
       if (b.failed()) return b.TakeStatus();
+      casts_.emplace(std::pair(source, to), result);
     }
-    casts_.emplace(std::pair(v, to), result);
+    for (; !movements.empty(); movements.pop_back()) {
+      const ValueId at = movements.back();
+      const NodeId def = g_.value(at).def;
+      const ir::Node moved = g_.node(def);
+      std::vector<ValueId> inputs = moved.inputs;
+      inputs[0] = result;
+      const ir::TypeId types[] = {module_.types.WithDType(g_.type_id(at), to)};
+      const std::string name = g_.value(at).name;
+      const std::string_view names[] = {name};
+      result = g_.node(g_.AddNode(*moved.op, moved.attrs, inputs, types, moved.loc, def, names))
+                   .outputs[0];
+      casts_.emplace(std::pair(at, to), result);
+    }
     return result;
   }
 
-  bool MovedParameter(ValueId v) const {
-    const ir::Value& value = g_.value(v);
-    if (value.kind != ir::ValueKind::kNode) return false;
-    const ir::Node& def = g_.node(value.def);
-    if (!def.op->traits.movement || def.outputs.size() != 1) return false;
-    const ir::Value& source = g_.value(def.inputs[0]);
-    return source.kind == ir::ValueKind::kState || MovedParameter(def.inputs[0]);
+  ValueId FindCast(ValueId v, DType to) const {
+    const auto it = casts_.find({v, to});
+    return it == casts_.end() ? kNone : it->second;
+  }
+
+  // A parameter that only data movement stands before: known once its node has been visited.
+  bool IsMovedParameter(ValueId v) const {
+    return static_cast<size_t>(v) < is_moved_parameter_.size() &&
+           is_moved_parameter_[static_cast<size_t>(v)];
+  }
+  void NoteMovement(NodeId n) {
+    const ir::Node& node = g_.node(n);
+    if (!node.op->traits.movement || node.outputs.size() != 1) return;
+    const ValueId source = node.inputs[0];
+    is_moved_parameter_[static_cast<size_t>(node.outputs[0])] =
+        g_.value(source).kind == ir::ValueKind::kState || IsMovedParameter(source);
   }
 
   ir::Graph& g_;
@@ -355,9 +384,10 @@ class Autocaster {
   PassContext& context_;
   DType low_;
   std::map<std::pair<ValueId, DType>, ValueId> casts_;
+  std::vector<bool> is_moved_parameter_;  // by value
   bool check_rules_;
   std::vector<bool> matched_;
-  std::vector<std::set<NodeId>> between_;
+  std::vector<std::vector<bool>> between_;  // per rule, by node; empty: the rule names no path
 };
 
 }  // namespace

@@ -29,8 +29,8 @@ bool Foldable(const ir::Graph& g, const ir::Node& node) {
 
 Status FoldGraph(ir::Graph& g, PassContext& context) {
   for (ir::NodeId n : g.Order()) {
+    if (!Foldable(g, g.node(n))) continue;
     const ir::Node node = g.node(n);
-    if (!Foldable(g, node)) continue;
     auto values = context.evaluate(g, n);
     if (!values.ok()) return std::move(values).TakeStatus().At(g.Describe(n));
     ir::Builder b(g, node.loc, n);

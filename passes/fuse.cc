@@ -56,10 +56,10 @@ class Fuser {
   }
 
   void FuseEpilogue(NodeId n) {
-    const ir::Node node = g_.node(n);
+    const ir::Node& node = g_.node(n);
     if (node.op->post.empty() || node.inputs.size() != 1 || !Private(node.inputs[0])) return;
     const NodeId producer = g_.value(node.inputs[0]).def;
-    const ir::Node p = g_.node(producer);
+    const ir::Node& p = g_.node(producer);
     if (!p.op->traits.epilogue || p.attrs.Has("post") || g_.value(node.inputs[0]).index != 0)
       return;
     Attrs attrs = p.attrs;
@@ -75,12 +75,12 @@ class Fuser {
   }
 
   void DropWidening(NodeId n) {
-    const ir::Node node = g_.node(n);
+    const ir::Node& node = g_.node(n);
     if (!node.op->traits.widens) return;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       if (node.inputs[i] == kNone || !Private(node.inputs[i])) continue;
       const NodeId cast = g_.value(node.inputs[i]).def;
-      const ir::Node c = g_.node(cast);
+      const ir::Node& c = g_.node(cast);
       if (!c.op->traits.cast || !IsLow(g_.type(c.inputs[0]).dtype) ||
           g_.type(node.inputs[i]).dtype != DType::kFloat32)
         continue;
@@ -134,49 +134,47 @@ class Fuser {
     return t == DType::kFloat16 ? "fp16" : t == DType::kBFloat16 ? "bf16" : "";
   }
 
-  // Renames the identifiers of a program: inputs through `input`, temporaries with a prefix; "y0"
-  // becomes `result`.
+  static bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+  static bool IsAlpha(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+  static bool IsWord(char c) { return IsDigit(c) || IsAlpha(c) || c == '_'; }
+
+  // Appends a program with its identifiers renamed: inputs by `input` (which appends the name of
+  // input k), temporaries with a prefix; "y0" becomes `result`.
   template <typename InputName>
-  static std::string Renamed(const std::string& text, const std::string& prefix,
-                             const std::string& result, const InputName& input) {
-    std::string out = text.find('=') != std::string::npos && text.find("y0") != std::string::npos
-                          ? ""
-                          : result + " = ";
+  static void AppendRenamed(std::string_view text, std::string_view prefix, std::string_view result,
+                            const InputName& input, std::string& out) {
+    if (text.find('=') == std::string::npos || text.find("y0") == std::string::npos) {
+      out += result;
+      out += " = ";
+    }
     for (size_t i = 0; i < text.size();) {
-      if (std::isdigit(static_cast<unsigned char>(text[i])) != 0) {  // a number, with its exponent
-        size_t j = i;
-        while (j < text.size() &&
-               (std::isalnum(static_cast<unsigned char>(text[j])) != 0 || text[j] == '.' ||
-                ((text[j] == '-' || text[j] == '+') && (text[j - 1] == 'e')))) {
+      size_t j = i + 1;
+      if (IsDigit(text[i])) {  // a number, with its exponent
+        while (j < text.size() && (IsDigit(text[j]) || IsAlpha(text[j]) || text[j] == '.' ||
+                                   ((text[j] == '-' || text[j] == '+') && text[j - 1] == 'e')))
           ++j;
-        }
         out += text.substr(i, j - i);
-        i = j;
-        continue;
-      }
-      if (std::isalpha(static_cast<unsigned char>(text[i])) == 0) {
-        out += text[i++];
-        continue;
-      }
-      size_t j = i;
-      while (j < text.size() &&
-             (std::isalnum(static_cast<unsigned char>(text[j])) != 0 || text[j] == '_'))
-        ++j;
-      const std::string id = text.substr(i, j - i);
-      const bool call = j < text.size() && text[j] == '(';
-      if (id == "y0") {
-        out += result;
-      } else if (id.size() >= 2 && id[0] == 'x' &&
-                 std::isdigit(static_cast<unsigned char>(id[1])) != 0) {
-        out += input(static_cast<size_t>(std::stoi(id.substr(1))));
-      } else if (call || id == "inf" || id == "nan") {
-        out += id;
+      } else if (!IsAlpha(text[i])) {  // what stands between words
+        while (j < text.size() && !IsDigit(text[j]) && !IsAlpha(text[j])) ++j;
+        out += text.substr(i, j - i);
       } else {
-        out += prefix + id;
+        while (j < text.size() && IsWord(text[j])) ++j;
+        const std::string_view id = text.substr(i, j - i);
+        const bool call = j < text.size() && text[j] == '(';
+        if (id == "y0") {
+          out += result;
+        } else if (id.size() >= 2 && id[0] == 'x' && IsDigit(id[1])) {
+          size_t k = 0;
+          for (size_t d = 1; d < id.size() && IsDigit(id[d]); ++d)
+            k = k * 10 + static_cast<size_t>(id[d] - '0');
+          input(k);
+        } else {
+          if (!call && id != "inf" && id != "nan") out += prefix;
+          out += id;
+        }
       }
       i = j;
     }
-    return out;
   }
 
   bool SameForm(ValueId a, ValueId b) const {
@@ -230,20 +228,30 @@ class Fuser {
                    std::vector<ValueId>& inputs, size_t i, const ir::Value& v) {
     const std::vector<ValueId> theirs = g_.node(v.def).inputs;
     std::vector<ValueId> merged;
+    std::string joined;
+    joined.reserve(text.size() + 2 * producer.size() + 32);
     const auto place = [&](ValueId value) {
       auto it = std::find(merged.begin(), merged.end(), value);
       if (it == merged.end()) it = merged.insert(merged.end(), value);
-      return fmt::format("x{}", it - merged.begin());
+      joined += 'x';
+      joined += std::to_string(it - merged.begin());
     };
     const std::string level = fmt::format("g{}_", levels_++);
     const std::string raw = level + "r";
-    std::string joined = Renamed(producer, level, raw, [&](size_t k) { return place(theirs[k]); });
+    AppendRenamed(
+        producer, level, raw, [&](size_t k) { place(theirs[k]); }, joined);
     const std::string_view rounding = Rounding(g_.module().types.Get(v.type).dtype);
     const std::string value = rounding.empty() ? raw : level + "v";
     if (!rounding.empty()) joined += fmt::format("; {} = {}({})", value, rounding, raw);
-    const std::vector<ValueId> ours = inputs;
-    joined +=
-        "; " + Renamed(text, "", "y0", [&](size_t k) { return k == i ? value : place(ours[k]); });
+    joined += "; ";
+    const auto ours = [&](size_t k) {
+      if (k == i) {
+        joined += value;
+      } else {
+        place(inputs[k]);
+      }
+    };
+    AppendRenamed(text, "", "y0", ours, joined);
     inputs = std::move(merged);
     return joined;
   }

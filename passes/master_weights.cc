@@ -20,8 +20,8 @@ Status KeepLowCopies(ir::Module& module, PassContext&) {
   ir::Graph &train = *module.train, &apply = *module.apply;
   std::map<std::pair<ir::StateId, DType>, ir::StateId> copies;
   for (ir::NodeId n : train.Order()) {
+    if (!train.node(n).op->traits.cast) continue;
     const ir::Node node = train.node(n);
-    if (!node.op->traits.cast) continue;
     const ir::Value& source = train.value(node.inputs[0]);
     const ir::TensorType to = train.type(node.outputs[0]);
     if (source.kind != ir::ValueKind::kState || !IsLow(to.dtype)) continue;

@@ -156,7 +156,7 @@ Status ExecutorImpl::ReadState(int state, std::span<std::byte> out) {
     return InternalError("E0806", "state '{}' has {} bytes, the reader expects {}", s.name,
                          s.desc.bytes(), out.size());
   }
-  return device_.CopyToHost(out.data(), StateMemory(state), s.desc.bytes());
+  return ReadStatePiece(state, 0, out);
 }
 
 Status ExecutorImpl::WriteState(int state, std::span<const std::byte> data) {
@@ -165,7 +165,30 @@ Status ExecutorImpl::WriteState(int state, std::span<const std::byte> data) {
     return InternalError("E0806", "state '{}' has {} bytes, the writer brings {}", s.name,
                          s.desc.bytes(), data.size());
   }
-  AMPC_TRY(device_.CopyToDevice(StateMemory(state), data.data(), s.desc.bytes()));
+  return WriteStatePiece(state, 0, data);
+}
+
+Status ExecutorImpl::CheckPiece(int state, int64_t offset, size_t bytes) const {
+  const State& s = plan_.states[static_cast<size_t>(state)];
+  if (offset >= 0 && offset <= s.desc.bytes() &&
+      static_cast<int64_t>(bytes) <= s.desc.bytes() - offset)
+    return {};
+  return InternalError("E0806", "state '{}' has {} bytes, a piece of {} at {} is outside", s.name,
+                       s.desc.bytes(), bytes, offset);
+}
+
+Status ExecutorImpl::ReadStatePiece(int state, int64_t offset, std::span<std::byte> out) {
+  AMPC_TRY(CheckPiece(state, offset, out.size()));
+  return device_.CopyToHost(out.data(), StateMemory(state) + offset,
+                            static_cast<int64_t>(out.size()));
+}
+
+Status ExecutorImpl::WriteStatePiece(int state, int64_t offset, std::span<const std::byte> data) {
+  AMPC_TRY(CheckPiece(state, offset, data.size()));
+  const auto bytes = static_cast<int64_t>(data.size());
+  AMPC_TRY(device_.CopyToDevice(StateMemory(state) + offset, data.data(), bytes));
+  if (offset + bytes < plan_.states[static_cast<size_t>(state)].desc.bytes())
+    return device_.Synchronize();
   for (const Derivation& d : derivations_) {
     if (d.from == state) AMPC_TRY(Derive(d));
   }

@@ -59,6 +59,10 @@ class Executor {
   /// Copies a state to or from the host (row-major). WriteState rebuilds what is derived from it.
   virtual Status ReadState(int state, std::span<std::byte> out) = 0;
   virtual Status WriteState(int state, std::span<const std::byte> data) = 0;
+  /// The same for the bytes from `offset` on, for those that have no room for a whole state. Pieces
+  /// are written in rising order; with the last one, what is derived is rebuilt.
+  virtual Status ReadStatePiece(int state, int64_t offset, std::span<std::byte> out) = 0;
+  virtual Status WriteStatePiece(int state, int64_t offset, std::span<const std::byte> data) = 0;
 };
 
 }  // namespace ampc

@@ -97,6 +97,8 @@ class ExecutorImpl : public Executor {
   Status ReadTensor(int program, int tensor, std::span<std::byte> out) override;
   Status ReadState(int state, std::span<std::byte> out) override;
   Status WriteState(int state, std::span<const std::byte> data) override;
+  Status ReadStatePiece(int state, int64_t offset, std::span<std::byte> out) override;
+  Status WriteStatePiece(int state, int64_t offset, std::span<const std::byte> data) override;
 
  private:
   Status AllocateMemory();
@@ -116,6 +118,7 @@ class ExecutorImpl : public Executor {
   std::byte* Address(const plan::Program& program, int32_t tensor) const;
   Status CopyFeeds(const BoundProgram& bound);
   Status CheckIndexErrors(int program);
+  Status CheckPiece(int state, int64_t offset, size_t bytes) const;
   Status IndexError(int program, size_t call, int64_t word);
 
   const plan::Plan& plan_;

@@ -11,9 +11,14 @@
 
 #include "runtime/export_model.h"
 
+#include <unistd.h>
+
+#include <cerrno>
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <system_error>
+#include <utility>
 
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
@@ -162,11 +167,29 @@ Status WriteInline(const plan::Plan& plan, Executor& executor, const std::string
   return file.Commit();
 }
 
+/// True when the model at `path` keeps weights in `location`: the name stands in it as a protobuf
+/// string.
+bool NamesDataFile(const std::string& path, const std::string& location) {
+  const Result<MappedFile> model = MappedFile::Open(path);
+  if (!model.ok()) return false;
+  Message entry;
+  entry.Bytes(2, location);
+  const std::string_view text(reinterpret_cast<const char*>(model->data()),
+                              static_cast<size_t>(model->size()));
+  return text.find(entry.text()) != std::string_view::npos;
+}
+
+/// A model and its data are two files and two renames, with a moment between them. So the data goes
+/// to a file that the old model does not name: until its own rename the old model keeps its data.
 Status WriteExternal(const plan::Plan& plan, Executor& executor, const std::string& path) {
-  const std::string location = std::filesystem::path(path).filename().string() + ".data";
-  const std::string data_path = JoinPath(DirName(path), location);
+  const std::string target = FollowLinks(path);
+  const std::string name = std::filesystem::path(target).filename().string();
+  std::string location = name + ".data", other = name + ".data2";
+  const bool replaces = NamesDataFile(target, location);
+  if (replaces) std::swap(location, other);
+  const bool stale = replaces || NamesDataFile(target, other);
   AMPC_ASSIGN(AtomicFile model, AtomicFile::Create(path));
-  AMPC_ASSIGN(AtomicFile data, AtomicFile::Create(data_path));
+  AMPC_ASSIGN(AtomicFile data, AtomicFile::Create(JoinPath(DirName(target), location)));
   AMPC_TRY(model.Append(plan.source_model));
   for (const Export& e : plan.exports) {
     AMPC_ASSIGN(const std::vector<std::byte> value, ValueOf(plan, executor, e));
@@ -181,7 +204,14 @@ Status WriteExternal(const plan::Plan& plan, Executor& executor, const std::stri
   }
   // The data first: a model never names data that is not there.
   AMPC_TRY(data.Commit());
-  return model.Commit();
+  AMPC_TRY(model.Commit());
+  // The old model's data has no reader any more.
+  const std::string left = JoinPath(DirName(target), other);
+  if (stale && unlink(left.c_str()) != 0 && errno != ENOENT)
+    return IoError("E0663", "cannot remove the data of the old model: {}",
+                   std::generic_category().message(errno))
+        .Of(left);
+  return {};
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include "runtime/base/file.h"
 #include "runtime/config/value.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,6 +13,8 @@
 #include <cmath>
 #include <cstring>
 #include <iterator>
+#include <system_error>
+#include <utility>
 
 namespace ampc {
 namespace {
@@ -20,7 +23,7 @@ using std::chrono::steady_clock;
 
 constexpr size_t kLineCapacity = 8192;
 constexpr size_t kFileBuffer = 1 << 16;
-constexpr int64_t kMaxLogBytes = int64_t{1} << 34;
+constexpr std::string_view kRunLine = "{\"run\":";
 
 /// The step of a log line that this program wrote, or nullopt for the run and done lines.
 std::optional<int64_t> StepOf(std::string_view line) {
@@ -141,72 +144,154 @@ std::string_view JsonLine::Finish() {
 }
 
 int64_t KeptLogBytes(std::string_view log, int64_t step) {
-  size_t at = 0;
+  size_t at = 0, kept = 0;
   while (at < log.size()) {
     size_t end = log.find('\n', at);
     if (end == std::string_view::npos) break;
     std::string_view line = log.substr(at, end - at);
     std::optional<int64_t> line_step = StepOf(line);
-    bool keep = line_step ? *line_step <= step : line.starts_with("{\"run\":");
-    if (!keep) break;
+    if (line_step ? *line_step > step : !line.starts_with(kRunLine)) break;
+    if (line_step || at == 0) kept = end + 1;
     at = end + 1;
   }
-  return static_cast<int64_t>(at);
+  return static_cast<int64_t>(kept);
 }
 
-JsonlLog::JsonlLog(std::string path, FILE* file)
+namespace {
+
+int OpenLog(const std::string& path, int flags) {
+  int fd;
+  do {
+    fd = open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC | flags, 0666);
+  } while (fd < 0 && errno == EINTR);
+  return fd;
+}
+
+Status CannotWrite(const std::string& path, std::string_view what, int error) {
+  return IoError("E0951", "{}: {}", what, std::generic_category().message(error)).Of(path);
+}
+
+}  // namespace
+
+JsonlLog::JsonlLog(std::string path, int fd, std::string temporary)
     : path_(std::move(path)),
-      file_(file),
-      buffer_(std::make_unique<char[]>(kFileBuffer)),
+      target_(FollowLinks(path_)),
+      temporary_(std::move(temporary)),
+      fd_(fd),
       flushed_(steady_clock::now()) {
-  std::setvbuf(file_, buffer_.get(), _IOFBF, kFileBuffer);
+  buffer_.reserve(kFileBuffer + kLineCapacity);
 }
 
 JsonlLog::~JsonlLog() {
-  if (file_ != nullptr) std::fclose(file_);
+  if (fd_ < 0) return;
+  static_cast<void>(Flush().ok());  // the run ends with another error, which is the one to tell
+  close(fd_);
+  if (!temporary_.empty()) unlink(temporary_.c_str());
 }
 
 Result<std::unique_ptr<JsonlLog>> JsonlLog::Create(const std::string& path) {
-  FILE* file = std::fopen(path.c_str(), "we");
-  if (file == nullptr)
-    return IoError("E0951", "cannot be written: {}", std::strerror(errno)).Of(path);
-  return std::unique_ptr<JsonlLog>(new JsonlLog(path, file));
+  struct stat info {};
+  const bool exists = stat(path.c_str(), &info) == 0;
+  std::string temporary;
+  if (!exists || S_ISREG(info.st_mode)) {
+    const std::string target = FollowLinks(path);
+    // A folder that cannot be listed keeps its old temporaries.
+    static_cast<void>(SweepTemporaries(target).ok());
+    temporary = fmt::format("{}.tmp.{}", target, getpid());
+    unlink(temporary.c_str());
+  }
+  const int fd = temporary.empty() ? OpenLog(path, 0) : OpenLog(temporary, O_CREAT | O_EXCL);
+  if (fd < 0) return CannotWrite(path, "cannot be written", errno);
+  std::unique_ptr<JsonlLog> log(new JsonlLog(path, fd, std::move(temporary)));
+  if (exists && S_ISREG(info.st_mode) && fchmod(fd, info.st_mode & 07777) != 0)
+    return log->Failed("cannot be written");
+  return log;
 }
 
 Result<std::unique_ptr<JsonlLog>> JsonlLog::Resume(const std::string& path, int64_t step) {
   struct stat info;
   if (stat(path.c_str(), &info) != 0) return Create(path);
+  int64_t kept = -1;
   if (S_ISREG(info.st_mode)) {
-    AMPC_ASSIGN(std::string text, ReadFile(path, kMaxLogBytes));
-    if (truncate(path.c_str(), KeptLogBytes(text, step)) != 0)
-      return IoError("E0951", "cannot be cut back: {}", std::strerror(errno)).Of(path);
+    AMPC_ASSIGN(const MappedFile file, MappedFile::Open(path));
+    const std::string_view text(reinterpret_cast<const char*>(file.data()),
+                                static_cast<size_t>(file.size()));
+    kept = KeptLogBytes(text, step);
+    if (!text.empty() && kept == 0 && !text.starts_with(kRunLine) && !StepOf(text))
+      return IoError("E0951", "is no log of amprun, so it is not continued; give another file")
+          .Of(path);
   }
-  FILE* file = std::fopen(path.c_str(), "ae");
-  if (file == nullptr)
-    return IoError("E0951", "cannot be written: {}", std::strerror(errno)).Of(path);
-  return std::unique_ptr<JsonlLog>(new JsonlLog(path, file));
+  const int fd = OpenLog(path, 0);
+  if (fd < 0) return CannotWrite(path, "cannot be written", errno);
+  std::unique_ptr<JsonlLog> log(new JsonlLog(path, fd, ""));
+  if (kept >= 0 && ftruncate(fd, kept) != 0) return log->Failed("cannot be cut back");
+  return log;
+}
+
+/// The error of now; the log takes no more lines.
+Status JsonlLog::Failed(std::string_view what) {
+  failed_ = true;
+  return CannotWrite(path_, what, errno);
+}
+
+/// Of the buffer, `written` bytes are in the file; a part of a line at their end goes.
+void JsonlLog::CutTornLine(size_t written) {
+  const size_t newline = written == 0 ? std::string::npos : buffer_.rfind('\n', written - 1);
+  const size_t whole = newline == std::string::npos ? 0 : newline + 1;
+  struct stat info {};
+  if (fstat(fd_, &info) != 0 || !S_ISREG(info.st_mode)) return;
+  const off_t torn = static_cast<off_t>(written - whole);
+  // When this fails too, the torn line stays; a resume cuts it off.
+  if (torn > 0 && info.st_size >= torn) static_cast<void>(ftruncate(fd_, info.st_size - torn) == 0);
+}
+
+/// Gives a new file its name.
+Status JsonlLog::Appear() {
+  if (temporary_.empty()) return {};
+  if (rename(temporary_.c_str(), target_.c_str()) != 0) return Failed("cannot be written");
+  temporary_.clear();
+  return SyncFolder(DirName(target_));
 }
 
 Status JsonlLog::Write(std::string_view line) {
-  if (std::fwrite(line.data(), 1, line.size(), file_) != line.size())
-    return IoError("E0951", "cannot be written: {}", std::strerror(errno)).Of(path_);
+  buffer_ += line;
   steady_clock::time_point now = steady_clock::now();
-  return now - flushed_ >= std::chrono::seconds(1) ? Flush() : Status();
+  bool due = !temporary_.empty() || buffer_.size() >= kFileBuffer;
+  return due || now - flushed_ >= std::chrono::seconds(1) ? Flush() : Status();
 }
 
 Status JsonlLog::Flush() {
+  if (failed_) return IoError("E0951", "an earlier line could not be written").Of(path_);
   flushed_ = steady_clock::now();
-  if (std::fflush(file_) != 0)
-    return IoError("E0951", "cannot be written: {}", std::strerror(errno)).Of(path_);
+  size_t written = 0;
+  while (written < buffer_.size()) {
+    const ssize_t n = write(fd_, buffer_.data() + written, buffer_.size() - written);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) {
+      Status error = Failed("cannot be written");
+      CutTornLine(written);
+      return error;
+    }
+    written += static_cast<size_t>(n);
+  }
+  buffer_.clear();
+  return Appear();
+}
+
+Status JsonlLog::Sync() {
+  AMPC_TRY(Flush());
+  while (fsync(fd_) != 0) {
+    if (errno == EINVAL || errno == EROFS) break;  // a pipe or a terminal
+    if (errno != EINTR) return Failed("cannot be written");
+  }
   return {};
 }
 
 Status JsonlLog::Close() {
-  if (file_ == nullptr) return {};
-  Status status = Flush();
-  if (std::fclose(std::exchange(file_, nullptr)) != 0 && status.ok())
-    status = IoError("E0951", "cannot be written: {}", std::strerror(errno)).Of(path_);
-  return status;
+  if (fd_ < 0) return {};
+  AMPC_TRY(Sync());
+  if (close(std::exchange(fd_, -1)) != 0 && errno != EINTR) return Failed("cannot be written");
+  return {};
 }
 
 Progress::Progress(std::FILE* terminal, int64_t total_steps)
@@ -227,7 +312,7 @@ void Progress::Step(int64_t step, int64_t epoch, double loss, double ms, double 
   bar[kBar] = '\0';
   auto eta = static_cast<int64_t>(static_cast<double>(total_ - step) * ms / 1000);
   std::fprintf(
-      stderr,
+      terminal_,
       "\r\033[K%lld/%lld [%s] epoch %lld  loss %.4g  %.3g ms  %.4g samples/s  eta %lld:%02lld",
       static_cast<long long>(step), static_cast<long long>(total_), bar,
       static_cast<long long>(epoch), loss, ms, samples_per_s, static_cast<long long>(eta / 60),

@@ -44,31 +44,40 @@ class JsonLine {
   bool first_ = true;
 };
 
-/// The JSONL log file. Lines reach the file at least every second and at Close().
+/// The JSONL log file. Lines reach the file at least every second and at Close(). The file holds
+/// whole lines only: when one cannot be written (a full disk), what was written of it is cut off.
 class JsonlLog {
  public:
-  /// A new file; what stood there is gone.
+  /// A new file, which takes the place of an old one once its first line is written.
   static Result<std::unique_ptr<JsonlLog>> Create(const std::string& path);
   /// Goes on after the lines of step `step`: later ones, a `done` line and a torn last line are cut
-  /// off. A missing file is created.
+  /// off. A missing file is created; one that is no log is refused.
   static Result<std::unique_ptr<JsonlLog>> Resume(const std::string& path, int64_t step);
   ~JsonlLog();
 
   Status Write(std::string_view line);
   Status Flush();
-  /// Flushes and closes; errors of late writes appear here.
+  /// Flushes, and waits until the lines are on the disk.
+  Status Sync();
+  /// Syncs and closes; errors of late writes appear here.
   Status Close();
 
  private:
-  JsonlLog(std::string path, std::FILE* file);
+  JsonlLog(std::string path, int fd, std::string temporary);
+  Status Failed(std::string_view what);
+  Status Appear();
+  void CutTornLine(size_t written);
 
   std::string path_;
-  std::FILE* file_;
-  std::unique_ptr<char[]> buffer_;
+  std::string target_, temporary_;  ///< a new file has this name until its first line is written
+  int fd_;
+  bool failed_ = false;
+  std::string buffer_;
   std::chrono::steady_clock::time_point flushed_;
 };
 
-/// Bytes of `log` that Resume keeps.
+/// Bytes of `log` that Resume keeps: up to the last line of a step that counts. Of the run lines
+/// only the first stays without one behind it.
 int64_t KeptLogBytes(std::string_view log, int64_t step);
 
 /// One line on a terminal that is drawn over itself at most ten times a second.

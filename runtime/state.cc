@@ -10,11 +10,20 @@
 
 #include "runtime/state.h"
 
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <climits>
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <system_error>
 
 #include "runtime/base/crc32c.h"
 #include "runtime/checkpoint.pb.h"
@@ -28,6 +37,7 @@ constexpr uint32_t kCheckpointFormat = 1;
 constexpr std::string_view kMagic = "AMPCCKPT";
 constexpr std::string_view kPrefix = "step-", kSuffix = ".ckpt";
 constexpr int64_t kAlignment = 64;
+constexpr int64_t kPiece = int64_t{1} << 20;  // of a state on its way to the file or back
 
 struct Footer {
   int64_t manifest_offset = 0;
@@ -42,6 +52,14 @@ bool IsSaved(const plan::State& s) {
   return s.initial.kind != plan::Initial::Kind::kDerived && s.role != plan::Role::kHyper;
 }
 
+int OpenFolder(const std::string& dir) {
+  int fd;
+  do {
+    fd = open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  } while (fd < 0 && errno == EINTR);
+  return fd;
+}
+
 std::string FileName(int64_t step) { return fmt::format("{}{:012}{}", kPrefix, step, kSuffix); }
 
 /// The step in "step-000000000200.ckpt", or nullopt for any other name.
@@ -54,45 +72,74 @@ std::optional<int64_t> StepOf(std::string_view name) {
       name.substr(kPrefix.size(), name.size() - kPrefix.size() - kSuffix.size()));
   if (digits.size() > 18 || digits.find_first_not_of("0123456789") != std::string::npos)
     return std::nullopt;
-  return std::stoll(digits);
+  const int64_t step = std::stoll(digits);
+  // "step-7.ckpt" is not a name of ours.
+  return FileName(step) == name ? std::optional(step) : std::nullopt;
 }
 
 /// Steps of the checkpoint files in `dir`, newest first; stale temporaries are removed on the way.
 /// A missing folder has none.
 Result<std::vector<int64_t>> ListSteps(const std::string& dir) {
   std::vector<int64_t> steps;
-  std::error_code error;
-  fs::directory_iterator it(dir, error);
-  if (error == std::errc::no_such_file_or_directory) return steps;
-  for (; !error && it != fs::directory_iterator(); it.increment(error)) {
-    const std::string name = it->path().filename().string();
+  AMPC_ASSIGN(const std::vector<std::string> names, ListFolder(dir));
+  for (const std::string& name : names) {
+    std::error_code ignored;
     if (const auto step = StepOf(name)) {
-      steps.push_back(*step);
+      if (fs::is_regular_file(JoinPath(dir, name), ignored)) steps.push_back(*step);
     } else if (const size_t at = name.find(std::string(kSuffix) + ".tmp.");
-               at != std::string::npos) {
+               at != std::string::npos && StepOf(name.substr(0, at + kSuffix.size()))) {
       AMPC_TRY(SweepTemporaries(JoinPath(dir, name.substr(0, at + kSuffix.size()))));
     }
   }
-  if (error) return IoError("E0651", "cannot list the folder: {}", error.message()).Of(dir);
   std::sort(steps.begin(), steps.end(), std::greater<>());
   return steps;
 }
 
-Status MakeFolder(const std::string& dir) {
+/// True when the folder was not there before. What leads to it is made durable too.
+Result<bool> MakeFolder(const std::string& dir) {
   std::error_code error;
-  fs::create_directories(dir, error);
+  if (fs::is_directory(dir, error)) return false;
+  const bool made = fs::create_directories(dir, error);
   if (error) return IoError("E0651", "cannot make the folder: {}", error.message()).Of(dir);
+  if (made) AMPC_TRY(SyncFolder(DirName(dir)));
+  return made;
+}
+
+/// The process that has the lock on the folder behind `fd`, from the kernel's list; 0 when it is
+/// not told.
+int LockHolder(int fd) {
+  struct stat info {};
+  const Result<std::string> locks = ReadFile("/proc/locks", 1 << 24);
+  if (!locks.ok() || fstat(fd, &info) != 0) return 0;
+  // "12: FLOCK  ADVISORY  WRITE 4711 fe:00:123456 0 EOF"
+  const std::string place =
+      fmt::format(" {:02x}:{:02x}:{} ", major(info.st_dev), minor(info.st_dev), info.st_ino);
+  const size_t at = locks->find(place);
+  if (at == std::string::npos) return 0;
+  const size_t pid = locks->rfind(' ', at - 1);
+  return pid == std::string::npos ? 0 : std::atoi(locks->c_str() + pid);
+}
+
+/// Appends a state piece by piece; the checksum of all of them goes into `saved`.
+Status AppendState(Executor& executor, int index, int64_t bytes, std::span<std::byte> buffer,
+                   AtomicFile* file, pb::SavedState* saved) {
+  uint32_t crc = Crc32c({});
+  for (int64_t at = 0; at < bytes; at += kPiece) {
+    const auto piece = buffer.first(static_cast<size_t>(std::min(kPiece, bytes - at)));
+    AMPC_TRY(executor.ReadStatePiece(index, at, piece));
+    crc = Crc32c(piece, crc);
+    AMPC_TRY(file->Append(piece));
+  }
+  saved->set_crc(crc);
   return {};
 }
 
 Status AppendStates(const plan::Plan& plan, Executor& executor, AtomicFile* file,
                     pb::Manifest* manifest) {
-  std::vector<std::byte> bytes;
+  std::vector<std::byte> buffer(static_cast<size_t>(kPiece));
   for (size_t i = 0; i < plan.states.size(); ++i) {
     const plan::State& s = plan.states[i];
     if (!IsSaved(s)) continue;
-    bytes.resize(static_cast<size_t>(s.desc.bytes()));
-    AMPC_TRY(executor.ReadState(static_cast<int>(i), bytes));
     AMPC_TRY(file->PadTo(kAlignment));
     pb::SavedState* saved = manifest->add_states();
     saved->set_name(s.name);
@@ -100,8 +147,7 @@ Status AppendStates(const plan::Plan& plan, Executor& executor, AtomicFile* file
     saved->mutable_dims()->Assign(s.desc.dims.begin(), s.desc.dims.end());
     saved->set_offset(file->size());
     saved->set_bytes(s.desc.bytes());
-    saved->set_crc(Crc32c(bytes));
-    AMPC_TRY(file->Append(bytes));
+    AMPC_TRY(AppendState(executor, static_cast<int>(i), s.desc.bytes(), buffer, file, saved));
   }
   return {};
 }
@@ -135,38 +181,51 @@ Status WriteCheckpoint(const std::string& path, const Checkpoint& checkpoint,
 
 Status Damaged(std::string_view what) { return BadInput("E0652", "{}", what); }
 
+/// What cannot be read back is as good as damaged: the one before it may be readable.
+Status ReadAt(const InputFile& file, int64_t offset, std::span<std::byte> out) {
+  const Status status = file.ReadAt(offset, out);
+  return status.ok() ? Status() : Damaged(status.message());
+}
+
+struct FoundManifest {
+  std::string text;
+  int64_t offset = 0;
+};
+
 /// The manifest's bytes, when head, footer and checksum are right.
-Result<std::span<const std::byte>> FindManifest(const MappedFile& file) {
+Result<FoundManifest> FindManifest(const InputFile& file) {
   const int64_t size = file.size();
-  const auto head = static_cast<int64_t>(kMagic.size() + sizeof kCheckpointFormat);
-  if (size < head || std::memcmp(file.data(), kMagic.data(), kMagic.size()) != 0) {
+  std::byte head[kMagic.size() + sizeof kCheckpointFormat] = {};
+  const auto head_bytes = static_cast<int64_t>(sizeof head);
+  if (size >= head_bytes) AMPC_TRY(ReadAt(file, 0, head));
+  if (std::memcmp(head, kMagic.data(), kMagic.size()) != 0)
     return Damaged("it does not start as a checkpoint does");
-  }
   uint32_t format = 0;
-  std::memcpy(&format, file.data() + kMagic.size(), sizeof format);
+  std::memcpy(&format, head + kMagic.size(), sizeof format);
   Footer footer;
-  const bool complete = size >= head + static_cast<int64_t>(sizeof footer);
-  if (complete) std::memcpy(&footer, file.data() + size - sizeof footer, sizeof footer);
-  if (!complete || std::memcmp(footer.magic, kMagic.data(), kMagic.size()) != 0)
+  const int64_t end = size - static_cast<int64_t>(sizeof footer);
+  if (end >= head_bytes) AMPC_TRY(ReadAt(file, end, std::as_writable_bytes(std::span(&footer, 1))));
+  if (std::memcmp(footer.magic, kMagic.data(), kMagic.size()) != 0)
     return Damaged("its end is missing");
   if (format > kCheckpointFormat) {
     return BadInput(
         "E0653", "checkpoint format {} is newer than format {}, the newest that this version reads",
         format, kCheckpointFormat);
   }
-  const int64_t end = size - static_cast<int64_t>(sizeof footer);
-  if (format == 0 || footer.manifest_offset < head || footer.manifest_offset > end ||
+  if (format == 0 || footer.manifest_offset < head_bytes || footer.manifest_offset > end ||
       footer.manifest_bytes > INT_MAX || footer.manifest_bytes != end - footer.manifest_offset) {
     return Damaged("its sizes do not agree");
   }
-  const auto manifest = file.bytes().subspan(static_cast<size_t>(footer.manifest_offset),
-                                             static_cast<size_t>(footer.manifest_bytes));
-  if (Crc32c(manifest) != footer.manifest_crc)
+  FoundManifest found{std::string(static_cast<size_t>(footer.manifest_bytes), '\0'),
+                      footer.manifest_offset};
+  AMPC_TRY(ReadAt(file, found.offset, std::as_writable_bytes(std::span(found.text))));
+  if (Crc32c(std::as_bytes(std::span(found.text))) != footer.manifest_crc)
     return Damaged("the checksum of its manifest is wrong");
-  return manifest;
+  return found;
 }
 
-Result<SavedState> CheckState(const pb::SavedState& in, const MappedFile& file, int64_t limit) {
+Result<SavedState> CheckState(const pb::SavedState& in, const InputFile& file, int64_t limit,
+                              std::span<std::byte> buffer) {
   SavedState out{in.name(), {}, in.offset()};
   if (!IsKnownDType(in.dtype()))
     return Damaged(fmt::format("state '{}' has data type {}", in.name(), in.dtype()));
@@ -176,29 +235,32 @@ Result<SavedState> CheckState(const pb::SavedState& in, const MappedFile& file, 
       in.offset() > limit || in.bytes() > limit - in.offset()) {
     return Damaged(fmt::format("state '{}' does not fit the file", in.name()));
   }
-  const auto bytes =
-      file.bytes().subspan(static_cast<size_t>(in.offset()), static_cast<size_t>(in.bytes()));
-  if (Crc32c(bytes) != in.crc())
+  uint32_t crc = Crc32c({});
+  for (int64_t at = 0; at < in.bytes(); at += kPiece) {
+    const auto piece = buffer.first(static_cast<size_t>(std::min(kPiece, in.bytes() - at)));
+    AMPC_TRY(ReadAt(file, in.offset() + at, piece));
+    crc = Crc32c(piece, crc);
+  }
+  if (crc != in.crc())
     return Damaged(fmt::format("the checksum of state '{}' is wrong", in.name()));
   return out;
 }
 
 Result<LoadedCheckpoint> Load(const std::string& path) {
-  AMPC_ASSIGN(MappedFile mapped, MappedFile::Open(path));
-  auto file = std::make_shared<const MappedFile>(std::move(mapped));
-  AMPC_ASSIGN(const auto bytes, FindManifest(*file));
+  AMPC_ASSIGN(InputFile opened, InputFile::Open(path));
+  auto file = std::make_shared<const InputFile>(std::move(opened));
+  AMPC_ASSIGN(const FoundManifest found, FindManifest(*file));
   pb::Manifest manifest;
-  if (!manifest.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
-    return Damaged("its manifest cannot be read");
-  }
+  if (!manifest.ParseFromString(found.text)) return Damaged("its manifest cannot be read");
   LoadedCheckpoint out;
   out.step = manifest.step();
   out.position = manifest.position();
   out.plan_fingerprint = manifest.plan_fingerprint();
   out.data_fingerprint = manifest.data_fingerprint();
   out.path = path;
+  std::vector<std::byte> buffer(static_cast<size_t>(kPiece));
   for (const pb::SavedState& s : manifest.states()) {
-    AMPC_ASSIGN(SavedState state, CheckState(s, *file, bytes.data() - file->data()));
+    AMPC_ASSIGN(SavedState state, CheckState(s, *file, found.offset, buffer));
     out.states.push_back(std::move(state));
   }
   out.file = std::move(file);
@@ -211,18 +273,74 @@ std::string FormOf(const TensorDesc& desc) {
 
 }  // namespace
 
+Result<std::vector<std::string>> ListFolder(const std::string& dir) {
+  std::vector<std::string> names;
+  const auto fails = [&](int error) {
+    return IoError("E0651", "cannot list the folder: {}", std::generic_category().message(error))
+        .Of(dir);
+  };
+  const int fd = OpenFolder(dir);
+  if (fd < 0 && errno == ENOENT) return names;
+  if (fd < 0) return fails(errno);
+  std::unique_ptr<DIR, int (*)(DIR*)> stream(fdopendir(fd), &closedir);
+  if (!stream) {
+    const int error = errno;
+    close(fd);
+    return fails(error);
+  }
+  while (true) {
+    errno = 0;
+    const dirent* entry = readdir(stream.get());
+    if (entry == nullptr && errno != 0) return fails(errno);
+    if (entry == nullptr) return names;
+    const std::string_view name = entry->d_name;
+    if (name != "." && name != "..") names.emplace_back(name);
+  }
+}
+
+Result<CheckpointFolder> CheckpointFolder::Open(const std::string& dir) {
+  CheckpointFolder folder;
+  folder.dir_ = dir;
+  AMPC_ASSIGN(folder.made_, MakeFolder(dir));
+  folder.fd_ = OpenFolder(dir);
+  if (folder.fd_ < 0 || access(dir.c_str(), W_OK | X_OK) != 0) {
+    return IoError("E0651", "cannot use the folder: {}", std::generic_category().message(errno))
+        .Of(dir);
+  }
+  if (flock(folder.fd_, LOCK_EX | LOCK_NB) == 0) return folder;
+  folder.locked_ = false;
+  if (errno != EWOULDBLOCK) return folder;  // no locks here (some network file systems)
+  const int pid = LockHolder(folder.fd_);
+  return IoError("E0655", "another run{} has this checkpoint folder; give each run its own",
+                 pid > 0 ? fmt::format(" (process {})", pid) : "")
+      .Of(dir);
+}
+
+CheckpointFolder::~CheckpointFolder() {
+  if (fd_ < 0) return;
+  close(fd_);
+  if (made_) rmdir(dir_.c_str());  // fails, as it should, when there is something in it
+}
+
+CheckpointFolder::CheckpointFolder(CheckpointFolder&& other) noexcept
+    : dir_(std::move(other.dir_)),
+      fd_(std::exchange(other.fd_, -1)),
+      made_(other.made_),
+      locked_(other.locked_) {}
+
 Status SaveCheckpoint(const std::string& dir, const Checkpoint& checkpoint, const plan::Plan& plan,
                       Executor& executor, int keep) {
-  AMPC_TRY(MakeFolder(dir));
+  AMPC_ASSIGN([[maybe_unused]] const bool made, MakeFolder(dir));
   AMPC_TRY(WriteCheckpoint(JoinPath(dir, FileName(checkpoint.step)), checkpoint, plan, executor));
   AMPC_ASSIGN(const std::vector<int64_t> steps, ListSteps(dir));
   int kept = 0;
   for (const int64_t step : steps) {
     if (step <= checkpoint.step && kept++ < std::max(keep, 1)) continue;
-    std::error_code error;
-    if (!fs::remove(JoinPath(dir, FileName(step)), error) && error) {
-      return IoError("E0651", "cannot remove an old checkpoint: {}", error.message())
-          .Of(JoinPath(dir, FileName(step)));
+    const std::string path = JoinPath(dir, FileName(step));
+    if (unlink(path.c_str()) != 0 && errno != ENOENT) {
+      return IoError("E0651", "cannot remove an old checkpoint: {}",
+                     std::generic_category().message(errno))
+          .Of(path);
     }
   }
   return {};
@@ -264,10 +382,9 @@ Status RestoreCheckpoint(const LoadedCheckpoint& checkpoint, const plan::Plan& p
   for (const plan::State& s : plan.states) {
     if (!IsSaved(s)) continue;
     const auto it = saved.find(s.name);
-    if (it == saved.end()) return mismatch(fmt::format("it has no state '{}'", s.name));
-    if (it->second->desc != s.desc) {
-      return mismatch(fmt::format("state '{}' is {} there and {} in the plan", s.name,
-                                  FormOf(it->second->desc), FormOf(s.desc)));
+    if (it == saved.end() || it->second->desc != s.desc) {
+      return mismatch(fmt::format("state '{}': expected {}, found {}", s.name, FormOf(s.desc),
+                                  it == saved.end() ? "none" : FormOf(it->second->desc)));
     }
     ++matched;
   }
@@ -275,17 +392,21 @@ Status RestoreCheckpoint(const LoadedCheckpoint& checkpoint, const plan::Plan& p
     for (const SavedState& s : checkpoint.states) {
       const auto same = [&](const plan::State& p) { return IsSaved(p) && p.name == s.name; };
       if (std::none_of(plan.states.begin(), plan.states.end(), same)) {
-        return mismatch(fmt::format("the plan has no state '{}'", s.name));
+        return mismatch(fmt::format("state '{}': expected none, found {}", s.name, FormOf(s.desc)));
       }
     }
     return mismatch("a state occurs twice");
   }
+  std::vector<std::byte> buffer(static_cast<size_t>(kPiece));
   for (size_t i = 0; i < plan.states.size(); ++i) {
     if (!IsSaved(plan.states[i])) continue;
     const SavedState& s = *saved.at(plan.states[i].name);
-    AMPC_TRY(executor.WriteState(static_cast<int>(i), checkpoint.file->bytes().subspan(
-                                                          static_cast<size_t>(s.offset),
-                                                          static_cast<size_t>(s.desc.bytes()))));
+    const int64_t bytes = s.desc.bytes();
+    for (int64_t at = 0; at < bytes; at += kPiece) {
+      const auto piece = std::span(buffer).first(static_cast<size_t>(std::min(kPiece, bytes - at)));
+      AMPC_TRY(checkpoint.file->ReadAt(s.offset + at, piece));
+      AMPC_TRY(executor.WriteStatePiece(static_cast<int>(i), at, piece));
+    }
   }
   return {};
 }

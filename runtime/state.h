@@ -33,16 +33,41 @@ struct SavedState {
   int64_t offset = 0;  ///< in the file
 };
 
-/// A verified checkpoint. The states stay in the mapped file until they are restored.
+/// A verified checkpoint. The states stay in the file until they are restored.
 struct LoadedCheckpoint : Checkpoint {
   std::string path;
   std::vector<SavedState> states;
-  std::shared_ptr<const MappedFile> file;
+  std::shared_ptr<const InputFile> file;
+};
+
+/// Names of what lies in a folder; none when there is no folder.
+Result<std::vector<std::string>> ListFolder(const std::string& dir);
+
+/// The folder of a run's checkpoints, held by one process at a time.
+class CheckpointFolder {
+ public:
+  /// Makes the folder where needed and locks it. Errors: it can't be made, listed or written
+  /// (E0651); another process has it (E0655), named where the system tells.
+  static Result<CheckpointFolder> Open(const std::string& dir);
+  /// Unlocks it. A folder that Open made goes when nothing was put into it.
+  ~CheckpointFolder();
+  CheckpointFolder(CheckpointFolder&& other) noexcept;
+  CheckpointFolder& operator=(CheckpointFolder&&) = delete;
+
+  /// False on a file system without locks: two runs at once would not notice each other.
+  bool locked() const { return locked_; }
+
+ private:
+  CheckpointFolder() = default;
+
+  std::string dir_;
+  int fd_ = -1;
+  bool made_ = false, locked_ = true;
 };
 
 /// Writes `dir`/step-N.ckpt, making the folder where needed, then removes all but the `keep` newest
 /// (at least the new one stays). Files of later steps belong to a run that was rolled back and go
-/// too.
+/// too. Files with other names are never touched. The states go through a small buffer.
 Status SaveCheckpoint(const std::string& dir, const Checkpoint& checkpoint, const plan::Plan& plan,
                       Executor& executor, int keep);
 

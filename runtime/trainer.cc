@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "runtime/base/file.h"
+#include "runtime/trainer_diagnose.h"
 
 namespace ampc {
 namespace {
@@ -18,6 +19,9 @@ using std::chrono::steady_clock;
 double Milliseconds(steady_clock::time_point from, steady_clock::time_point to) {
   return std::chrono::duration<double, std::milli>(to - from).count();
 }
+
+/// Four digits. The sign of a NaN says nothing.
+std::string Short(double v) { return std::isnan(v) ? "nan" : fmt::format("{:.4g}", v); }
 
 }  // namespace
 
@@ -37,11 +41,11 @@ std::string ClosingLine(const RunResult& r) {
   if (!r.stopped.empty()) return fmt::format("stopped: step {}, {}", r.steps, r.stopped);
   std::string line = fmt::format("done: {} steps, {} applied", r.steps, r.applied);
   if (r.first_loss && r.last_loss)
-    line += fmt::format(", loss {:.4g} -> {:.4g}", *r.first_loss, *r.last_loss);
+    line += fmt::format(", loss {} -> {}", Short(*r.first_loss), Short(*r.last_loss));
   // The loss of the evaluation is told where nothing else says how good the model is.
   bool with_loss = r.eval.size() == 1 || !r.last_loss;
   for (const auto& [name, value] : r.eval) {
-    if (name != "eval_loss" || with_loss) line += fmt::format(", {} {:.4g}", name, value);
+    if (name != "eval_loss" || with_loss) line += fmt::format(", {} {}", name, Short(value));
   }
   line += fmt::format(", {:.1f} s, peak {:.1f} MiB", r.seconds,
                       static_cast<double>(r.peak_bytes) / 1048576.0);
@@ -86,6 +90,10 @@ bool Trainer::Interrupted() {
 
 int64_t Trainer::EpochOf(int64_t step) const {
   return options_.steps_per_epoch > 0 ? (step - 1) / options_.steps_per_epoch : 0;
+}
+
+int64_t Trainer::FirstBatchOf(int64_t step) const {
+  return (step - 1 - EpochOf(step) * options_.steps_per_epoch) * p_.plan->accumulate;
 }
 
 bool Trainer::EvaluationDue(int64_t step) const {
@@ -138,7 +146,7 @@ Status Trainer::Update(int64_t step) {
   reader_->BeginUpdate();
   int64_t micro_batches = p_.plan->accumulate;
   int64_t epoch = EpochOf(step);
-  int64_t first = (step - 1 - epoch * options_.steps_per_epoch) * micro_batches;
+  int64_t first = FirstBatchOf(step);
   for (int64_t k = 0; k < micro_batches; ++k) {
     steady_clock::time_point wait = steady_clock::now();
     int64_t valid = 0;
@@ -196,6 +204,8 @@ Status Trainer::Report(int64_t step) {
 }
 
 Status Trainer::Evaluate(int64_t step) {
+  // A resumed run with nothing left to do: its log has the line.
+  const bool logged = step > 0 && step == options_.first_step && result_.evaluated == step;
   AMPC_TRY(p_.evaluator->Run(options_.interrupt));
   if (Interrupted()) return {};  // the sums are of a part only
   result_.evaluated = step;
@@ -205,13 +215,15 @@ Status Trainer::Evaluate(int64_t step) {
   progress_.Clear();
   if (options_.notes != nullptr && !sums.empty()) {
     std::fprintf(options_.notes, "step %lld:", static_cast<long long>(step));
-    if (result_.last_loss) std::fprintf(options_.notes, " loss %.4g,", *result_.last_loss);
+    if (result_.last_loss)
+      std::fprintf(options_.notes, " loss %s,", Short(*result_.last_loss).c_str());
     for (size_t i = 0; i < sums.size(); ++i)
-      std::fprintf(options_.notes, " %s %.4g,", eval_keys_[i].c_str(), result_.eval[i].second);
+      std::fprintf(options_.notes, " %s %s,", eval_keys_[i].c_str(),
+                   Short(result_.eval[i].second).c_str());
     std::fprintf(options_.notes, " %lld samples in %.1f s\n",
                  static_cast<long long>(p_.evaluator->samples()), p_.evaluator->seconds());
   }
-  if (p_.log == nullptr) return {};
+  if (p_.log == nullptr || (logged && p_.data != nullptr)) return {};
   line_.Begin();
   line_.Add("step", step);
   line_.Add("epoch", step > 0 ? EpochOf(step) : 0);
@@ -224,7 +236,8 @@ Status Trainer::Evaluate(int64_t step) {
 Status Trainer::Save(int64_t step) {
   if (!p_.save || saved_ == step) return {};
   saved_ = step;
-  if (p_.log != nullptr) AMPC_TRY(p_.log->Flush());
+  // No checkpoint is newer than the log on the disk: a resume finds all lines up to its step.
+  if (p_.log != nullptr) AMPC_TRY(p_.log->Sync());
   return p_.save(step);
 }
 
@@ -234,6 +247,14 @@ bool Trainer::TooManySkips() {
       fmt::format("{} consecutive updates were skipped because gradients are not finite", skips_);
   if (values_.scale) result_.stopped += fmt::format("; the loss scale is {:.6g}", *values_.scale);
   return true;
+}
+
+Status Trainer::ExplainStop() {
+  const SkippedWindow window{FirstBatchOf(result_.steps), EpochOf(result_.steps), values_.scale};
+  AMPC_ASSIGN(const std::string first,
+              FindCauseOfSkip(*p_.plan, *p_.executor, p_.programs, *p_.data, p_.feeds, window));
+  if (!first.empty()) result_.stopped += fmt::format("; first, {}", first);
+  return {};
 }
 
 }  // namespace ampc

@@ -87,6 +87,9 @@ class Trainer {
   /// by the Status.
   Status Run();
   const RunResult& result() const { return result_; }
+  /// After a numeric stop: names where it began (trainer_diagnose.h), and adds that to the reason.
+  /// The states are of no use afterwards.
+  Status ExplainStop();
 
  private:
   Status Update(int64_t step);
@@ -98,6 +101,7 @@ class Trainer {
   bool EvaluationDue(int64_t step) const;
   bool Interrupted();
   int64_t EpochOf(int64_t step) const;
+  int64_t FirstBatchOf(int64_t step) const;
 
   Parts p_;
   TrainerOptions options_;

@@ -4,6 +4,7 @@
 #include "runtime/base/file.h"
 #include "runtime/config/yaml.h"
 #include "runtime/metrics.h"
+#include "runtime/state.h"
 
 #include <unistd.h>
 
@@ -38,6 +39,11 @@ Result<TrainerPosition> TrainerPosition::Parse(std::string_view text) {
   p.applied = *applied->Int();
   if (const ConfigValue* evaluated = root.Find("evaluated"))
     p.evaluated = evaluated->Int().value_or(-1);
+  if (p.applied < 0 || p.applied > p.step || p.evaluated < -1 || p.evaluated > p.step) {
+    return BadInput(
+        "E0972", "the checkpoint contradicts itself: {} of {} updates applied, evaluated after {}",
+        p.applied, p.step, p.evaluated);
+  }
   if (const ConfigValue* loss = root.Find("first_loss"); loss != nullptr && loss->Number()) {
     p.first_loss = *loss->Number();
     p.has_first_loss = true;
@@ -69,16 +75,30 @@ std::vector<std::string> DifferentSettings(const TrainerPosition& then,
 }
 
 Status CheckWritable(std::string_view flag, const std::string& path) {
-  std::string target = access(path.c_str(), F_OK) == 0 ? path : DirName(path);
-  if (access(target.c_str(), W_OK) == 0) return {};
-  return IoError("E0951", "--{}: '{}' cannot be written: {}", flag, target, std::strerror(errno))
-      .Of(path);
+  const auto fails = [&](const std::string& what, int reason) {
+    return IoError("E0951", "--{}: '{}' cannot be written: {}", flag, what,
+                   std::generic_category().message(reason))
+        .Of(path);
+  };
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) return fails(path, EISDIR);
+  const bool exists = access(path.c_str(), F_OK) == 0;
+  if (exists && !std::filesystem::is_regular_file(path, ignored)) {  // a device or a pipe
+    return access(path.c_str(), W_OK) == 0 ? Status() : fails(path, errno);
+  }
+  if (exists && access(path.c_str(), W_OK) != 0) return fails(path, errno);
+  // A new file is made beside the old one and takes its place.
+  const std::string folder = DirName(FollowLinks(path));
+  if (access(folder.c_str(), W_OK) != 0) return fails(folder, errno);
+  return std::filesystem::is_directory(folder, ignored) ? Status() : fails(folder, ENOTDIR);
 }
 
-bool IsUsedFolder(const std::string& path) {
-  std::error_code error;
-  std::filesystem::directory_iterator it(path, error);
-  return !error && it != std::filesystem::directory_iterator();
+Result<bool> IsUsedFolder(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored) && !std::filesystem::is_directory(path, ignored))
+    return false;
+  AMPC_ASSIGN(const std::vector<std::string> names, ListFolder(path));
+  return !names.empty();
 }
 
 }  // namespace ampc

@@ -31,7 +31,7 @@ std::vector<std::string> DifferentSettings(const TrainerPosition& then, const Tr
 /// before a long run.
 Status CheckWritable(std::string_view flag, const std::string& path);
 
-/// A folder with anything in it.
-bool IsUsedFolder(const std::string& path);
+/// A folder with anything in it. One that cannot be listed is an error; a file is none here.
+Result<bool> IsUsedFolder(const std::string& path);
 
 }  // namespace ampc

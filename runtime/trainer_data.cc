@@ -103,7 +103,11 @@ Result<std::unique_ptr<Dataset>> OpenEvalData(const plan::Plan& plan, const Feed
   DatasetOptions options;
   bool own = !settings.All("eval-data").empty();
   options.range = settings.Text("eval-range");
-  if (!own && options.range.empty()) options.range = settings.Text("range");
+  options.range_flag = "--eval-range";
+  if (!own && options.range.empty()) {
+    options.range = settings.Text("range");
+    options.range_flag = "--range";
+  }
   options.seed = static_cast<uint64_t>(settings.Int("seed").value_or(0));
   options.pad_tail = pad;
   return Open(plan, feeds, SourcesOf(settings.All(own ? "eval-data" : "data")), options, loader);

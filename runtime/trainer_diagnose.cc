@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 namespace ampc {
@@ -25,7 +26,8 @@ std::string_view Scan(std::span<const std::byte> data, Bits exponent, Bits fract
 class FirstNonFinite {
  public:
   FirstNonFinite(const plan::Plan& plan, Executor& executor, int program)
-      : program_(plan.programs[static_cast<size_t>(program)]),
+      : plan_(plan),
+        program_(plan.programs[static_cast<size_t>(program)]),
         index_(program),
         executor_(executor) {
     int64_t largest = 0;
@@ -46,10 +48,11 @@ class FirstNonFinite {
       AMPC_ASSIGN(std::string_view kind, Kind(static_cast<int>(t)));
       bad_[t] = !kind.empty();
       plan::Space space = program_.buffers[static_cast<size_t>(program_.tensors[t].buffer)].space;
-      // A constant may be infinite on purpose (masks); data and weights are not.
+      // A constant may be infinite on purpose (masks), a setting too (a limit); data and weights
+      // are not.
       if (bad_[t] && space == plan::Space::kFeed)
         return fmt::format("feed '{}' has {}", program_.tensors[t].name, kind);
-      if (bad_[t] && space == plan::Space::kState && found_.empty())
+      if (bad_[t] && space == plan::Space::kState && found_.empty() && IsTrained(t))
         found_ = fmt::format("state '{}' has {}", program_.tensors[t].name, kind);
     }
     if (!found_.empty()) return found_;
@@ -72,6 +75,14 @@ class FirstNonFinite {
     return NonFiniteKind(t.desc.dtype, data);
   }
 
+  bool IsTrained(size_t tensor) const {
+    const plan::Buffer& buffer =
+        program_.buffers[static_cast<size_t>(program_.tensors[tensor].buffer)];
+    const plan::Role role = plan_.states[static_cast<size_t>(buffer.index)].role;
+    return role != plan::Role::kHyper && role != plan::Role::kScaler &&
+           role != plan::Role::kCounter && role != plan::Role::kRng;
+  }
+
   Status Look(int c) {
     const plan::Call& call = program_.calls[static_cast<size_t>(c)];
     bool operands_finite = std::none_of(call.inputs.begin(), call.inputs.end(), [&](int32_t t) {
@@ -89,6 +100,7 @@ class FirstNonFinite {
     return {};
   }
 
+  const plan::Plan& plan_;
   const plan::Program& program_;
   int index_;
   Executor& executor_;
@@ -98,7 +110,45 @@ class FirstNonFinite {
   Status status_;
 };
 
+/// Puts back what a skipped window moves on: its loss scale and the count of micro-batches that
+/// keys the random numbers.
+Status Rewind(const plan::Plan& plan, Executor& executor, std::optional<double> scale) {
+  for (const plan::Setting& setting : plan.settings) {
+    if (setting.name != "loss_scale.init_scale" || !scale) continue;
+    const plan::State& state = plan.states[static_cast<size_t>(setting.state)];
+    AMPC_TRY(executor.WriteState(setting.state, HostTensor::Scalar(state.desc.dtype, *scale).data));
+  }
+  for (size_t i = 0; i < plan.states.size(); ++i) {
+    const plan::State& state = plan.states[i];
+    int64_t key[2];  // seed, index of the micro-batch: see dropout in kernels/kernels.def
+    if (state.role != plan::Role::kRng || state.desc.dtype != DType::kInt64 ||
+        state.desc.bytes() != sizeof key)
+      continue;
+    AMPC_TRY(executor.ReadState(static_cast<int>(i), std::as_writable_bytes(std::span(key))));
+    key[1] -= plan.accumulate;
+    AMPC_TRY(executor.WriteState(static_cast<int>(i), std::as_bytes(std::span(key))));
+  }
+  return {};
+}
+
 }  // namespace
+
+Result<std::string> FindCauseOfSkip(const plan::Plan& plan, Executor& executor,
+                                    const Programs& programs, Dataset& data, const FeedSet& feeds,
+                                    const SkippedWindow& window) {
+  AMPC_TRY(Rewind(plan, executor, window.scale));
+  for (int64_t k = 0; k < plan.accumulate; ++k) {
+    int64_t valid = 0;
+    AMPC_TRY(data.Fill(window.first_batch + k, window.epoch, feeds.buffers, &valid));
+    AMPC_ASSIGN(std::string found, FindFirstNonFinite(plan, executor, programs.micro()));
+    if (found.empty()) continue;
+    if (plan.accumulate > 1)
+      found += fmt::format(", in micro-batch {} of {}", k + 1, plan.accumulate);
+    return found;
+  }
+  if (programs.update() == programs.micro()) return std::string();
+  return FindFirstNonFinite(plan, executor, programs.update());
+}
 
 std::string_view NonFiniteKind(DType dtype, std::span<const std::byte> data) {
   switch (dtype) {

@@ -7,7 +7,6 @@
 #include "runtime/state.h"
 #include "runtime/trainer.h"
 #include "runtime/trainer_checkpoint.h"
-#include "runtime/trainer_diagnose.h"
 #include "runtime/trainer_inspect.h"
 #include "runtime/trainer_settings.h"
 #include "runtime/trainer_weights.h"
@@ -32,6 +31,7 @@ class Session {
   // In this order.
   Status ReadPlan();
   Status CheckFolders();
+  Status CheckNeeds(std::string_view flag, bool has, std::string_view what) const;
   Status OpenData();
   Status ChooseSteps();
   Status PrepareDevice();
@@ -40,12 +40,14 @@ class Session {
   Status Train();
   Status WriteOutputs();
 
+  Status WriteProfile();
   Status WriteRunLine();
   Status WriteDoneLine();
   Status SaveAt(int64_t step);
   TrainerPosition PositionAt(int64_t step) const;
   std::optional<double> ScaleNow();
-  Status ExplainStop();
+  void NoteChanges(const LoadedCheckpoint& checkpoint);
+  void NoteInterrupt();
 
   template <typename... Args>
   void Note(fmt::format_string<Args...> f, Args&&... args) {
@@ -53,6 +55,8 @@ class Session {
     std::string text = fmt::format(f, std::forward<Args>(args)...);
     std::fprintf(io_.notes, "%s\n", text.c_str());
   }
+  /// What must be told with --quiet too.
+  void Warn(const std::string& text) { std::fprintf(io_.notes, "%s\n", text.c_str()); }
   void Print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), io_.out); }
 
   Settings settings_;
@@ -64,6 +68,7 @@ class Session {
   ArrayLoader loader_;
   FeedSet train_feeds_, eval_feeds_;
   std::unique_ptr<Dataset> train_data_, eval_data_;
+  std::optional<CheckpointFolder> folder_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<JsonlLog> log_;
@@ -75,6 +80,7 @@ class Session {
   TrainerPosition position_;  ///< of the checkpoint that was resumed
   bool resumed_ = false;
   std::vector<std::pair<std::string, std::string>> effective_;  ///< settings of this run
+  std::vector<std::pair<std::string, std::string>> compiled_;   ///< what else a resume compares
   RunResult result_;
 };
 
@@ -125,13 +131,26 @@ Status Session::CheckFolders() {
   std::string dir = settings_.Text("checkpoint-dir");
   bool resume = settings_.Switch("resume");
   if (dir.empty() && resume) return UsageError("E0973", "--resume needs --checkpoint-dir DIR");
-  if (dir.empty() && settings_.origin("checkpoint-every") == Origin::kFlag)
-    return UsageError("E0973", "--checkpoint-every needs --checkpoint-dir DIR");
-  if (!dir.empty() && !resume && IsUsedFolder(dir))
+  AMPC_TRY(CheckNeeds("checkpoint-every", !dir.empty(), "--checkpoint-dir DIR"));
+  AMPC_TRY(CheckNeeds("keep", !dir.empty(), "--checkpoint-dir DIR"));
+  AMPC_TRY(CheckNeeds("log-every", !settings_.Text("log").empty(), "--log FILE.jsonl"));
+  if (dir.empty()) return {};
+  AMPC_ASSIGN(const bool used, IsUsedFolder(dir));
+  if (!resume && used)
     return UsageError(
         "E0973", "--checkpoint-dir: '{}' is not empty; go on with --resume, or give another folder",
         dir);
+  AMPC_ASSIGN(CheckpointFolder folder, CheckpointFolder::Open(dir));
+  folder_.emplace(std::move(folder));
+  if (!folder_->locked())
+    Note("'{}' is on a file system without locks: keep other runs away from it", dir);
   return {};
+}
+
+/// A flag that would have no effect is refused. In a recipe it may wait for its partner.
+Status Session::CheckNeeds(std::string_view flag, bool has, std::string_view what) const {
+  if (has || settings_.origin(flag) != Origin::kFlag) return {};
+  return UsageError("E0973", "--{} needs {}", flag, what);
 }
 
 Status Session::OpenData() {
@@ -142,7 +161,12 @@ Status Session::OpenData() {
       AMPC_ASSIGN(train_data_, OpenTrainingData(plan_, train_feeds_, settings_, loader_));
     }
   }
-  if (programs_.eval < 0 || (train_data_ != nullptr && !HasEvalData(settings_))) return {};
+  bool evaluates = train_data_ == nullptr || HasEvalData(settings_);
+  for (std::string_view flag : {"eval-data", "eval-range", "eval-every", "eval-steps"}) {
+    AMPC_TRY(CheckNeeds(flag, programs_.eval >= 0, "a plan with an eval program"));
+    AMPC_TRY(CheckNeeds(flag, evaluates, "--eval-data NAME=FILE or --eval-range a:b"));
+  }
+  if (programs_.eval < 0 || !evaluates) return {};
   const plan::Program& eval = plan_.programs[static_cast<size_t>(programs_.eval)];
   eval_feeds_ = FeedsOf(plan_, eval);
   bool pad = eval_feeds_.valid >= 0 || FindSums(eval).empty();
@@ -218,7 +242,7 @@ Status Session::RestoreStates() {
   if (settings_.Switch("resume")) {
     std::vector<std::string> notes;
     AMPC_ASSIGN(checkpoint, LoadLatestCheckpoint(dir, &notes));
-    for (const std::string& note : notes) Note("{}", note);
+    for (const std::string& note : notes) Warn(note);
     if (!checkpoint) Note("nothing to resume in '{}': a fresh start", dir);
   }
   if (const Option* init = settings_.Find("init-from"); init != nullptr && !checkpoint) {
@@ -228,7 +252,14 @@ Status Session::RestoreStates() {
   }
   if (checkpoint) {
     AMPC_TRY(RestoreCheckpoint(*checkpoint, plan_, *executor_));
-    AMPC_ASSIGN(position_, TrainerPosition::Parse(checkpoint->position));
+    auto position = TrainerPosition::Parse(checkpoint->position);
+    if (!position.ok()) return std::move(position).TakeStatus().Of(checkpoint->path);
+    if (position->step != checkpoint->step) {
+      return BadInput("E0972", "the checkpoint contradicts itself: step {} and step {}",
+                      checkpoint->step, position->step)
+          .Of(checkpoint->path);
+    }
+    position_ = std::move(position).value();
     resumed_ = true;
     options_.first_step = position_.step;
   }
@@ -242,26 +273,35 @@ Status Session::RestoreStates() {
   effective_.emplace_back("shuffle", settings_.Switch("no-shuffle") ? "false" : "true");
   effective_.emplace_back("threads", fmt::format("{}", device_->prepare_options().threads));
   effective_.emplace_back("device", device_->name());
-  if (!resumed_) return {};
-  Note("resumed after step {}", position_.step);
-  for (const std::string& line : DifferentSettings(position_, PositionAt(position_.step)))
-    Note("  {}", line);
-  if (checkpoint->plan_fingerprint != plan::Fingerprint(plan_))
-    Note("  the plan has changed since");
-  if (train_data_ != nullptr && checkpoint->data_fingerprint != train_data_->fingerprint())
-    Note("  the training data has changed since");
+  compiled_ = {{"precision", plan_.precision},
+               {"policy", plan_.policy_name},
+               {"accumulate", fmt::format("{}", plan_.accumulate)}};
+  if (train_data_ != nullptr)
+    compiled_.emplace_back("batch", fmt::format("{}", train_data_->batch()));
+  if (resumed_) NoteChanges(*checkpoint);
   return {};
 }
 
-Status Session::OpenOutputs() {
-  std::string log = settings_.Text("log");
-  if (!log.empty()) {
-    AMPC_ASSIGN(log_, resumed_ ? JsonlLog::Resume(log, position_.step) : JsonlLog::Create(log));
-    AMPC_TRY(WriteRunLine());
+/// After a resume: all that is not as it was in the earlier run.
+void Session::NoteChanges(const LoadedCheckpoint& checkpoint) {
+  Note("resumed after step {}", position_.step);
+  for (const std::string& line : DifferentSettings(position_, PositionAt(position_.step)))
+    Note("  {}", line);
+  if (checkpoint.plan_fingerprint != plan::Fingerprint(plan_)) Note("  the plan has changed since");
+  if (train_data_ != nullptr && checkpoint.data_fingerprint != train_data_->fingerprint())
+    Note("  the training data has changed since");
+  for (const SettingValue& v : overrides_) {
+    if (!IsRunSetting(plan_, v.name))
+      Note("  {} counts at the start of a training only; the checkpoint's value goes on", v.name);
   }
+  if (train_data_ != nullptr && position_.step > options_.total_steps)
+    Note("  the run of {} steps is over already", options_.total_steps);
+}
+
+Status Session::OpenOutputs() {
   std::set<int> runs;
-  if (train_data_ != nullptr && options_.total_steps > options_.first_step)
-    runs.insert({programs_.micro(), programs_.update()});
+  // Also when a resumed run has no step left: then their values have no rows.
+  if (train_data_ != nullptr) runs.insert({programs_.micro(), programs_.update()});
   if (eval_data_ != nullptr) runs.insert(programs_.eval);
   AMPC_ASSIGN(fetcher_, Fetcher::Create(plan_, *executor_, settings_, runs));
   if (settings_.Given("profile"))
@@ -274,7 +314,11 @@ Status Session::OpenOutputs() {
     evaluator_ = std::make_unique<Evaluator>(plan_, *executor_, programs_.eval, eval_feeds_,
                                              *eval_data_, batches, fetcher_.get(), profile_.get());
   }
-  return {};
+  // Last: a run that is refused leaves the log as it was.
+  std::string log = settings_.Text("log");
+  if (log.empty()) return {};
+  AMPC_ASSIGN(log_, resumed_ ? JsonlLog::Resume(log, position_.step) : JsonlLog::Create(log));
+  return WriteRunLine();
 }
 
 Status Session::Train() {
@@ -297,13 +341,26 @@ Status Session::Train() {
   AMPC_TRY(trainer_->Run());
   result_ = trainer_->result();
   result_.scale = ScaleNow();
-  return result_.stopped.empty() ? Status() : ExplainStop();
+  if (result_.signal != 0) NoteInterrupt();
+  if (result_.stopped.empty()) return {};
+  AMPC_TRY(trainer_->ExplainStop());
+  result_.stopped = trainer_->result().stopped;
+  return {};
+}
+
+void Session::NoteInterrupt() {
+  std::string dir = settings_.Text("checkpoint-dir");
+  bool exports = !settings_.Text("export-model").empty() || !settings_.Text("save-weights").empty();
+  Note("interrupted by signal {} after step {}{}{}", result_.signal, result_.steps,
+       dir.empty() ? "" : "; --resume goes on from there",
+       exports ? "; the model is not written" : "");
 }
 
 TrainerPosition Session::PositionAt(int64_t step) const {
   TrainerPosition p;
   p.step = step;
   p.settings = effective_;
+  p.settings.insert(p.settings.end(), compiled_.begin(), compiled_.end());
   if (trainer_ == nullptr) return p;
   const RunResult& r = trainer_->result();
   p.applied = r.applied;
@@ -336,32 +393,40 @@ std::optional<double> Session::ScaleNow() {
   return std::nullopt;
 }
 
-Status Session::ExplainStop() {
-  AMPC_ASSIGN(std::string first, FindFirstNonFinite(plan_, *executor_, programs_.micro()));
-  if (!first.empty()) result_.stopped += fmt::format("; first, {}", first);
-  return {};
+Status Session::WriteOutputs() {
+  // What took the training to make comes first, and an output that fails does not keep the others
+  // from being written.
+  Status first;
+  const auto write = [&](Status status) {
+    if (status.ok()) return;
+    if (first.ok()) {
+      first = std::move(status);
+    } else {
+      Warn(status.ToString());
+    }
+  };
+  bool finished = result_.signal == 0 && result_.stopped.empty();
+  std::string weights = settings_.Text("save-weights"), model = settings_.Text("export-model");
+  if (finished && !weights.empty()) write(SaveWeights(plan_, *executor_, weights));
+  if (finished && !model.empty()) write(ExportModel(plan_, *executor_, model));
+  if (fetcher_ != nullptr) write(fetcher_->Finish());
+  if (profile_ != nullptr) write(WriteProfile());
+  if (log_ != nullptr) {
+    Status done = first.ok() ? WriteDoneLine() : Status();
+    write(done.ok() ? log_->Close() : std::move(done));
+  }
+  return first;
 }
 
-Status Session::WriteOutputs() {
-  if (fetcher_ != nullptr) AMPC_TRY(fetcher_->Finish());
-  if (profile_ != nullptr) {
-    std::string path = settings_.Text("profile");
-    if (path.empty()) {
-      Print(profile_->ToText());
-    } else {
-      AMPC_ASSIGN(AtomicFile file, AtomicFile::Create(path));
-      AMPC_TRY(file.Append(profile_->ToJson()));
-      AMPC_TRY(file.Commit());
-    }
+Status Session::WriteProfile() {
+  std::string path = settings_.Text("profile");
+  if (path.empty()) {
+    Print(profile_->ToText());
+    return {};
   }
-  bool finished = result_.signal == 0 && result_.stopped.empty();
-  if (finished && !settings_.Text("export-model").empty())
-    AMPC_TRY(ExportModel(plan_, *executor_, settings_.Text("export-model")));
-  if (finished && !settings_.Text("save-weights").empty())
-    AMPC_TRY(SaveWeights(plan_, *executor_, settings_.Text("save-weights")));
-  if (log_ == nullptr) return {};
-  AMPC_TRY(WriteDoneLine());
-  return log_->Close();
+  AMPC_ASSIGN(AtomicFile file, AtomicFile::Create(path));
+  AMPC_TRY(file.Append(profile_->ToJson()));
+  return file.Commit();
 }
 
 Status Session::WriteRunLine() {

@@ -4,7 +4,9 @@
 #include "runtime/config/yaml.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 namespace ampc {
 namespace {
@@ -40,6 +42,7 @@ class OverrideReader {
     AMPC_TRY(Keys("lr-schedule", "lr_schedule", "lr_schedule."));
     AMPC_TRY(LossScale());
     AMPC_TRY(Groups());
+    AMPC_TRY(CheckScaleLimits());
     return std::move(values_);
   }
 
@@ -50,7 +53,35 @@ class OverrideReader {
     if (FindSetting(plan_, name) == nullptr)
       return UsageError("E0608", "--{}: the plan has no setting '{}': it is compiled in; use ampc",
                         flag, name);
+    // Settings are single precision on the device. A limit may be inf: then it is the largest
+    // number.
+    constexpr double kLargest = std::numeric_limits<float>::max();
+    if (name == "loss_scale.max_scale" && value > kLargest) value = kLargest;
+    if (!(std::abs(value) <= kLargest))
+      return UsageError("E0603", "--{}: {}: expected a finite number (at most {:.6g}), found {}",
+                        flag, name, kLargest, value);
     values_.push_back({name, value});
+    return {};
+  }
+
+  /// What the run will have: the override, or what was compiled in.
+  double ValueOf(std::string_view name) const {
+    for (const SettingValue& v : values_) {
+      if (v.name == name) return v.value;
+    }
+    const plan::Setting* setting = FindSetting(plan_, name);
+    return setting == nullptr ? 0 : plan_.states[static_cast<size_t>(setting->state)].initial.fill;
+  }
+
+  /// Each may be right by itself, one from the plan and one from the command line.
+  Status CheckScaleLimits() {
+    constexpr std::string_view kMin = "loss_scale.min_scale", kMax = "loss_scale.max_scale";
+    if (!Overrides("loss-scale") || FindSetting(plan_, kMin) == nullptr ||
+        FindSetting(plan_, kMax) == nullptr)
+      return {};
+    if (ValueOf(kMin) > ValueOf(kMax))
+      return UsageError("E0603", "--loss-scale: expected min_scale <= max_scale, found {} and {}",
+                        ValueOf(kMin), ValueOf(kMax));
     return {};
   }
 
@@ -141,6 +172,12 @@ Result<std::vector<SettingValue>> SettingOverrides(const plan::Plan& plan,
                                                    const Settings& settings) {
   AMPC_ASSIGN(ConfigValue config, ParseYaml(plan.config, "settings of the plan"));
   return OverrideReader(plan, settings, std::move(config)).Read();
+}
+
+bool IsRunSetting(const plan::Plan& plan, std::string_view name) {
+  const plan::Setting* setting = FindSetting(plan, name);
+  return setting != nullptr &&
+         plan.states[static_cast<size_t>(setting->state)].role == plan::Role::kHyper;
 }
 
 Status ApplySettings(const plan::Plan& plan, Executor& executor,

@@ -8,6 +8,7 @@
 // "param_group.INDEX.KEY" in the order of --param-group.
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/config/settings.h"
@@ -24,6 +25,9 @@ struct SettingValue {
 /// is compiled in.
 Result<std::vector<SettingValue>> SettingOverrides(const plan::Plan& plan,
                                                    const Settings& settings);
+
+/// False for a setting whose state moves on in the training (the loss scale): a checkpoint has it.
+bool IsRunSetting(const plan::Plan& plan, std::string_view name);
 
 /// Writes overrides into the plan's states, and `total_steps` into a schedule whose length is auto.
 /// After a resume only hyper states are written: the others (the loss scale) have moved on.

@@ -3,8 +3,13 @@
 
 #include "runtime/data/convert.h"
 #include "runtime/data/safetensors.h"
+#include "runtime/onnx_weights.h"
 
 #include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
 
 namespace ampc {
 namespace {
@@ -19,60 +24,115 @@ std::string Join(const std::vector<std::string>& lines) {
   return text;
 }
 
+/// The tensors of either kind of file.
+class WeightFile {
+ public:
+  struct Entry {
+    std::string name;
+    DType dtype;
+    Dims dims;
+  };
+
+  static Result<WeightFile> Open(const std::string& path) {
+    WeightFile file;
+    if (path.ends_with(".onnx")) {
+      AMPC_ASSIGN(file.onnx_, OnnxWeights::Open(path));
+      for (const OnnxInitializer& e : file.onnx_->entries())
+        file.entries_.push_back({e.name, e.dtype, e.dims});
+    } else {
+      AMPC_ASSIGN(file.tensors_, SafetensorsFile::Open(path));
+      for (const SafetensorsEntry& e : file.tensors_->entries())
+        file.entries_.push_back({e.name, e.dtype, e.dims});
+    }
+    for (size_t i = 0; i < file.entries_.size(); ++i) file.by_name_[file.entries_[i].name] = i;
+    return file;
+  }
+
+  const std::vector<Entry>& entries() const { return entries_; }
+  std::optional<size_t> Find(const std::string& name) const {
+    const auto it = by_name_.find(name);
+    return it == by_name_.end() ? std::nullopt : std::optional(it->second);
+  }
+  /// `scratch` holds the bytes where the file does not have them in one piece.
+  Result<std::span<const std::byte>> Bytes(size_t i, std::vector<std::byte>* scratch) const {
+    if (tensors_) return tensors_->bytes(tensors_->entries()[i]);
+    AMPC_ASSIGN(*scratch, onnx_->Read(onnx_->entries()[i]));
+    return std::span<const std::byte>(*scratch);
+  }
+
+ private:
+  std::optional<SafetensorsFile> tensors_;
+  std::optional<OnnxWeights> onnx_;
+  std::vector<Entry> entries_;
+  std::map<std::string, size_t> by_name_;
+};
+
 struct Match {
-  const SafetensorsEntry* entry;
+  size_t entry;
   int32_t state;
 };
 
-Status WriteMatch(const plan::Plan& plan, Executor& executor, const SafetensorsFile& file,
+Status WriteMatch(const plan::Plan& plan, Executor& executor, const WeightFile& file,
                   const Match& match) {
   const plan::State& state = plan.states[static_cast<size_t>(match.state)];
-  AMPC_ASSIGN(Converter converter,
-              Converter::Make(match.entry->dtype, state.desc.dtype, {}, {}, {}));
-  std::vector<std::byte> data(static_cast<size_t>(state.desc.bytes()));
-  int64_t bad =
-      converter.Convert(file.bytes(*match.entry).data(), data.data(), state.desc.elements());
+  const WeightFile::Entry& entry = file.entries()[match.entry];
+  AMPC_ASSIGN(Converter converter, Converter::Make(entry.dtype, state.desc.dtype, {}, {}, {}));
+  std::vector<std::byte> scratch, data(static_cast<size_t>(state.desc.bytes()));
+  AMPC_ASSIGN(const std::span<const std::byte> bytes, file.Bytes(match.entry, &scratch));
+  int64_t bad = converter.Convert(bytes.data(), data.data(), state.desc.elements());
   if (bad >= 0)
-    return BadInput("E0971", "'{}': {}", match.entry->name,
-                    converter.DescribeBad(file.bytes(*match.entry).data(), bad));
+    return BadInput("E0971", "'{}': {}", entry.name, converter.DescribeBad(bytes.data(), bad));
   return executor.WriteState(match.state, data);
+}
+
+/// True when the file has the very bytes of an initializer that the plan keeps as it is.
+Result<bool> IsAsCompiled(const plan::Plan& plan, const plan::Export& e, const WeightFile& file,
+                          size_t entry) {
+  if (file.entries()[entry].dtype != e.dtype || file.entries()[entry].dims != e.dims) return false;
+  std::vector<std::byte> scratch, compiled(static_cast<size_t>(e.length));
+  AMPC_TRY(plan::ReadWeight(plan, e.offset, e.crc, e.initializer, compiled));
+  AMPC_ASSIGN(const std::span<const std::byte> bytes, file.Bytes(entry, &scratch));
+  return std::equal(bytes.begin(), bytes.end(), compiled.begin(), compiled.end());
 }
 
 }  // namespace
 
 Status InitWeights(const plan::Plan& plan, Executor& executor, const std::string& path, bool strict,
                    std::vector<std::string>* notes) {
-  if (path.ends_with(".onnx"))
-    return UsageError("E0602", "--init-from: ONNX files are not built; give a .safetensors file");
-  AMPC_ASSIGN(SafetensorsFile file, SafetensorsFile::Open(path));
+  Result<WeightFile> opened = WeightFile::Open(path);
+  if (!opened.ok()) return std::move(opened).TakeStatus().Of(path);
+  const WeightFile& file = *opened;
   std::vector<Match> matches;
   std::vector<std::string> wrong, loose;
+  std::set<std::string_view> known;
   for (const plan::Export& e : plan.exports) {
-    const SafetensorsEntry* entry = file.Find(e.initializer);
+    known.insert(e.initializer);
+    const std::optional<size_t> found = file.Find(e.initializer);
     if (e.state < 0) {
-      if (entry != nullptr)
+      if (!found) continue;
+      AMPC_ASSIGN(const bool same, IsAsCompiled(plan, e, file, *found));
+      if (!same)
         loose.push_back(fmt::format("'{}' is compiled in and stays as it is", e.initializer));
       continue;
     }
-    if (entry == nullptr) {
+    if (!found) {
       loose.push_back(fmt::format("'{}' {} is not in the file", e.initializer, ToString(e.dims)));
       continue;
     }
     const TensorDesc& desc = plan.states[static_cast<size_t>(e.state)].desc;
-    if (entry->dims != desc.dims) {
+    const WeightFile::Entry& entry = file.entries()[*found];
+    if (entry.dims != desc.dims) {
       wrong.push_back(fmt::format("'{}' is {} in the model and {} in the file", e.initializer,
-                                  ToString(desc.dims), ToString(entry->dims)));
-    } else if (IsFloat(entry->dtype) != IsFloat(desc.dtype)) {
+                                  ToString(desc.dims), ToString(entry.dims)));
+    } else if (IsFloat(entry.dtype) != IsFloat(desc.dtype)) {
       wrong.push_back(fmt::format("'{}' is {} in the model and {} in the file", e.initializer,
-                                  Name(desc.dtype), Name(entry->dtype)));
+                                  Name(desc.dtype), Name(entry.dtype)));
     } else {
-      matches.push_back({entry, e.state});
+      matches.push_back({*found, e.state});
     }
   }
-  for (const SafetensorsEntry& entry : file.entries()) {
-    bool known = std::any_of(plan.exports.begin(), plan.exports.end(),
-                             [&](const plan::Export& e) { return e.initializer == entry.name; });
-    if (!known)
+  for (const WeightFile::Entry& entry : file.entries()) {
+    if (!known.contains(entry.name))
       loose.push_back(fmt::format("'{}' {} is not in the model", entry.name, ToString(entry.dims)));
   }
   if (strict) wrong.insert(wrong.end(), loose.begin(), loose.end());

@@ -72,6 +72,23 @@ filecheck_package() {
   echo llvm-14-tools
 }
 
+# clang with libFuzzer, for the fuzz targets alone: 16 or newer (older ones lack parts of C++20 that we use). Where the
+# distribution has none, these tests are not run, and scripts/test.sh says so.
+CLANGS=(19 18 17 16)
+have_fuzzer() {
+  local v
+  for v in "${CLANGS[@]}"; do
+    [[ -x /usr/bin/clang++-$v ]] && compgen -G "/usr/lib/llvm-$v/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a" >/dev/null && return
+  done
+  return 1
+}
+clang_packages() {
+  local v
+  for v in "${CLANGS[@]}"; do
+    if apt-cache show "clang-$v" >/dev/null 2>&1; then echo "clang-$v"; echo "libclang-rt-$v-dev"; return; fi
+  done
+}
+
 # ampc needs GCC 12 (C++20); Ubuntu 22.04's default is 11, with 12 beside it.
 compiler_major() { "$1" -dumpversion 2>/dev/null | cut -d. -f1; }
 
@@ -80,6 +97,15 @@ if [[ ${AMPC_SKIP_APT:-0} != 1 ]]; then
     "install the counterparts of: ${PACKAGES[*]} llvm-14-tools (FileCheck)" "then run AMPC_SKIP_APT=1 $0"
   mapfile -t wanted < <(missing_packages "${PACKAGES[@]}"; filecheck_package)
   ((${#wanted[@]} == 0)) || install_packages "${wanted[@]}"
+  if ! have_fuzzer && ! have no-clang; then
+    mapfile -t wanted < <(clang_packages)
+    if ((${#wanted[@]} > 0)); then
+      install_packages "${wanted[@]}"
+    else
+      say "no clang ${CLANGS[*]} in this distribution's lists: the fuzz targets will not run (rm $STAMPS/no-clang to try again)"
+      stamp no-clang
+    fi
+  fi
 fi
 
 CC_CHOICE=${CC:-gcc} CXX_CHOICE=${CXX:-g++}

@@ -5,7 +5,8 @@
 #   1. scripts/bootstrap.sh
 #   2. Release: everything (unit, pass, conformance, golden, end to end, lint)
 #   3. AddressSanitizer + UndefinedBehaviorSanitizer: unit, conformance, hostile-input and lit tests; not with --quick
-#   4. one summary: counts, skipped tests with their reasons, times
+#   4. libFuzzer targets (clang): half a minute each, AMPC_FUZZ_SECONDS=N for another time; not with --quick
+#   5. one summary: counts, skipped tests with their reasons, times
 #
 # Exits with 0 only if everything was built and every test passed. AMPC_JOBS=N limits parallelism.
 set -euo pipefail
@@ -13,7 +14,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 quick=0
 if [[ ${1:-} == --quick ]]; then quick=1; shift; fi
-if [[ ${1:-} == -h || ${1:-} == --help ]]; then sed -n '3,10s/^# \{0,1\}//p' "$0"; exit 0; fi
+if [[ ${1:-} == -h || ${1:-} == --help ]]; then sed -n '3,11s/^# \{0,1\}//p' "$0"; exit 0; fi
 
 scripts/bootstrap.sh
 source "${AMPC_CACHE:-$HOME/.cache/ampc}/env.sh"
@@ -38,12 +39,27 @@ run_preset() { # run_preset PRESET ctest-arguments ...
     --output-junit "$PWD/build/$preset/test-results/ctest-entries.xml" "$@" || failed=1
 }
 
+find_clang() { # the newest clang++ that has libFuzzer's library
+  local v
+  for v in 19 18 17 16; do
+    compgen -G "/usr/lib/llvm-$v/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a" >/dev/null || continue
+    command -v "clang++-$v" && return
+  done
+  return 1
+}
+
 mkdir -p build
 run_preset release "$@"
 presets=(release)
 if ((quick == 0)); then
   run_preset asan -L "$SANITIZED"
   presets+=(asan)
+  if clang=$(find_clang); then
+    CXX=$clang run_preset fuzz
+    presets+=(fuzz)
+  else
+    echo "== fuzz: NOT RUN: no clang++ 16 to 19 with libFuzzer here (apt-get install clang-19 libclang-rt-19-dev)"
+  fi
 fi
 
 echo

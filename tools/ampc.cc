@@ -2,14 +2,17 @@
 // ampc: model to plan. Parses flags and prints; everything else is the compiler's.
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <iostream>
 
 #include "compiler/compiler.h"
 #include "compiler/ir/text.h"
+#include "compiler/onnx/export_step.h"
 #include "compiler/onnx/info.h"
 #include "compiler/policy.h"
 #include "runtime/base/glob.h"
 #include "runtime/base/file.h"
+#include "runtime/base/printable.h"
 #include "runtime/plan/text.h"
 #include "tools/compile_options.h"
 
@@ -85,9 +88,30 @@ Status FillPlan(const Settings& settings, const CompileOptions& options, const s
   return {};
 }
 
-Status Write(const Settings& settings, const CompileOptions& options, Compiled& compiled) {
+Status WriteStep(const Settings& settings, const CompileOptions& options,
+                 const Compiled& compiled) {
+  if (settings.Text("output").empty()) return {};
+  const StepOptions step{.native = settings.Find("emit")->Bool("native"),
+                         .accumulate = options.accumulate,
+                         .producer = VersionText(Tool::kAmpc),
+                         .precision = settings.Text("precision"),
+                         .policy = options.policy.name};
+  AMPC_ASSIGN(const std::vector<StepFile> files,
+              ExportStep(*compiled.module, step, settings.Text("output")));
+  if (settings.Switch("quiet")) return {};
+  for (const StepFile& file : files) {
+    std::printf("step        %s: %lld nodes, %lld functions, %lld states\n", file.path.c_str(),
+                static_cast<long long>(file.nodes), static_cast<long long>(file.functions),
+                static_cast<long long>(file.states));
+  }
+  return {};
+}
+
+Status Write(const Settings& settings, const CompileOptions& options, bool stopped,
+             Compiled& compiled) {
   const std::string output = settings.Text("output"), emit = settings.Text("emit");
-  if (emit == "text" || !compiled.lowered) {
+  if (emit == "step" && !stopped) return WriteStep(settings, options, compiled);
+  if (emit == "text" || stopped) {
     AMPC_ASSIGN(const std::string text, ir::PrintModule(*compiled.module));
     if (!output.empty()) return WriteText(output, text);
     std::fputs(text.c_str(), stdout);
@@ -124,6 +148,11 @@ Status Run(const Settings& settings) {
   const std::string model =
       settings.positional().empty() ? settings.Text("model") : settings.positional();
   if (model.empty()) return UsageError("E0609", "no model given: ampc MODEL.onnx [-o train.plan]");
+  std::error_code none_there;
+  if (const std::string output = settings.Text("output");
+      !output.empty() && std::filesystem::equivalent(model, output, none_there)) {
+    return UsageError("E0609", "-o {} is the model itself, which would be lost", output);
+  }
   Diagnostics diagnostics;
   diagnostics.explaining = settings.Given("explain") || settings.Switch("verbose");
   if (settings.Switch("info")) {
@@ -132,15 +161,16 @@ Status Run(const Settings& settings) {
     return {};
   }
   PassManager passes(PassRunOptionsFrom(settings), std::cerr);
-  auto compiled = Compile(model, options, passes, diagnostics);
+  const Goal goal = settings.Text("emit") == "step" ? Goal::kStep : Goal::kPlan;
+  auto compiled = Compile(model, options, passes, diagnostics, goal);
   if (!settings.Switch("quiet")) {
     for (const std::string& note : diagnostics.notes())
-      std::fprintf(stderr, "%s: note: %s\n", model.c_str(), note.c_str());
+      std::fprintf(stderr, "%s: note: %s\n", model.c_str(), Printable(note).c_str());
   }
   if (settings.Switch("time-passes")) std::fputs(passes.Summary().c_str(), stderr);
   if (!compiled.ok()) return std::move(compiled).TakeStatus().Of(model);
   if (diagnostics.explaining) AMPC_TRY(PrintExplanation(diagnostics, settings.Text("explain")));
-  AMPC_TRY(Write(settings, options, *compiled));
+  AMPC_TRY(Write(settings, options, passes.stopped(), *compiled));
   if (compiled->lowered && settings.Text("emit") == "plan" && !settings.Switch("quiet"))
     PrintSummary(*compiled, options, settings);
   return {};

@@ -7,7 +7,9 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <new>
 
@@ -16,15 +18,31 @@ namespace {
 // A signal handler can reach nothing else.
 volatile std::sig_atomic_t interrupted = 0;
 
-void OnSignal(int signal) { interrupted = signal; }
+/// The first signal ends the run after its step; a second one, of any kind, ends the process.
+void OnSignal(int signal) {
+  if (interrupted != 0) {
+    struct sigaction action = {};
+    action.sa_handler = SIG_DFL;
+    sigaction(signal, &action, nullptr);
+    raise(signal);  // delivered when this handler returns
+    return;
+  }
+  interrupted = signal;
+}
 
-/// The first signal ends the run after its step; a second one ends the process.
 void CatchSignals() {
   struct sigaction action = {};
   action.sa_handler = OnSignal;
-  action.sa_flags = SA_RESETHAND | SA_RESTART;
+  action.sa_flags = SA_RESTART;
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  // The terminal went away: the same, unless nohup asked to go on.
+  struct sigaction hangup = {};
+  sigaction(SIGHUP, nullptr, &hangup);
+  if (hangup.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);
+  // A reader of our output that went away is a write error, not the end of the training.
+  action.sa_handler = SIG_IGN;
+  sigaction(SIGPIPE, &action, nullptr);
 }
 
 int Report(const ampc::Status& status) {
@@ -44,8 +62,10 @@ int Main(int argc, char** argv) {
   SessionIo io{stdout, stderr, isatty(STDERR_FILENO) == 1, &interrupted};
   Result<int> code = RunSession(std::move(settings).value(), io);
   if (!code.ok()) return Report(code.status());
-  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
-    return Report(IoError("E0951", "standard output cannot be written"));
+  const bool flushed = std::fflush(stdout) == 0;
+  if (!flushed || std::ferror(stdout) != 0)
+    return Report(IoError("E0951", "standard output cannot be written: {}",
+                          std::strerror(flushed ? EIO : errno)));
   return *code;
 }
 

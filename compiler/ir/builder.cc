@@ -9,19 +9,19 @@ namespace ampc::ir {
 std::vector<ValueId> Builder::Multi(std::string_view domain, std::string_view name,
                                     std::span<const ValueId> inputs, Attrs attrs,
                                     size_t num_outputs) {
-  std::vector<ValueId> none(num_outputs, kNone);
+  const auto none = [num_outputs] { return std::vector<ValueId>(num_outputs, kNone); };
   std::string first_name = std::move(next_name_);
   next_name_.clear();
-  if (failed()) return none;
+  if (failed()) return none();
   const OpDef* op = FindOp(domain, name);
   if (op == nullptr) {
     status_ =
         InternalError("E7002", "no row for op '{}{}{}'", domain, domain.empty() ? "" : ".", name);
-    return none;
+    return none();
   }
   FillDefaults(graph_.module(), *op, attrs);
-  std::vector<TypeId> types;
-  std::vector<const HostTensor*> constants;
+  InlineVector<TypeId, 8> types;
+  InlineVector<const HostTensor*, 8> constants;
   for (ValueId v : inputs) {
     types.push_back(v == kNone ? kNone : graph_.type_id(v));
     constants.push_back(graph_.ConstantOf(v));
@@ -30,7 +30,7 @@ std::vector<ValueId> Builder::Multi(std::string_view domain, std::string_view na
   if (!inferred.ok()) {
     status_ = std::move(inferred).TakeStatus().At(
         fmt::format("node '{}' ({}-{})", graph_.module().locs.Get(loc_), op->name, op->since));
-    return none;
+    return none();
   }
   std::string_view names[] = {first_name};
   const NodeId n = graph_.AddNode(*op, std::move(attrs), inputs, *inferred, loc_, before_,

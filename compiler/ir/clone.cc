@@ -48,12 +48,15 @@ ValueId Counterpart(const Graph& from, Graph& to, ValueId v,
 }  // namespace
 
 void CopyNodes(const Graph& from, Graph& to, std::unordered_map<ValueId, ValueId>& map) {
+  std::vector<ValueId> inputs;
+  std::vector<TypeId> types;
+  std::vector<std::string_view> names;
   for (NodeId n = from.first(); n != kNone; n = from.node(n).next) {
     const Node& node = from.node(n);
-    std::vector<ValueId> inputs;
+    inputs.clear();
+    types.clear();
+    names.clear();
     for (ValueId v : node.inputs) inputs.push_back(Counterpart(from, to, v, map));
-    std::vector<TypeId> types;
-    std::vector<std::string_view> names;
     for (ValueId v : node.outputs) {
       types.push_back(v == kNone ? kNone : TypeIn(from, to, from.type_id(v)));
       names.push_back(v == kNone ? std::string_view() : std::string_view(from.value(v).name));

@@ -97,23 +97,25 @@ void Module::RemoveStates(const std::vector<bool>& drop) {
 
 // States that are gone may still have a value that nothing uses; it becomes an erased one.
 void Graph::RenumberStates(std::span<const StateId> new_ids) {
-  std::unordered_map<StateId, ValueId> renumbered;
-  for (const auto& [state, v] : state_values_) {
+  std::vector<ValueId> renumbered;
+  for (size_t state = 0; state < state_values_.size(); ++state) {
+    const ValueId v = state_values_[state];
+    if (v == kNone) continue;
     Value& value = values_[static_cast<size_t>(v)];
-    value.index = new_ids[static_cast<size_t>(state)];
+    value.index = new_ids[state];
     if (value.index == kNone) {
       assert(value.uses.empty() && "a removed state is read");
-      by_name_.erase(value.name);
+      by_name_.Remove(value.name, NameOf());
       value.kind = ValueKind::kNode;
-    } else {
-      renumbered.emplace(value.index, v);
+      continue;
     }
+    At(renumbered, value.index) = v;
   }
   state_values_ = std::move(renumbered);
   next_index_.clear();
   for (size_t i = 0; i < nexts_.size(); ++i) {
     nexts_[i].state = new_ids[static_cast<size_t>(nexts_[i].state)];
-    next_index_.emplace(nexts_[i].state, static_cast<int32_t>(i));
+    At(next_index_, nexts_[i].state) = static_cast<int32_t>(i);
   }
 }
 
@@ -122,26 +124,25 @@ void Graph::RenumberStates(std::span<const StateId> new_ids) {
 
 const TensorType& Graph::type(ValueId v) const { return module_->types.Get(value(v).type); }
 
-ValueId Graph::FindValue(std::string_view name) const {
-  auto it = by_name_.find(std::string(name));
-  return it == by_name_.end() ? kNone : it->second;
-}
+ValueId Graph::FindValue(std::string_view name) const { return by_name_.Find(name, NameOf()); }
 
 std::string Graph::UniqueName(std::string_view name) {
   std::string base(name.empty() ? "v" : name);
-  if (!by_name_.contains(base)) return base;
+  if (FindValue(base) == kNone) return base;
   int32_t& counter = name_counters_[base];
-  std::string candidate;
+  const size_t length = base.size();
   do {
-    candidate = fmt::format("{}.{}", base, ++counter);
-  } while (by_name_.contains(candidate));
-  return candidate;
+    base.resize(length);
+    base += '.';
+    base += std::to_string(++counter);
+  } while (FindValue(base) != kNone);
+  return base;
 }
 
 ValueId Graph::NewValue(Value value, std::string_view name) {
   const auto id = static_cast<ValueId>(values_.size());
   value.name = UniqueName(name);
-  by_name_.emplace(value.name, id);
+  by_name_.Add(value.name, id);
   values_.push_back(std::move(value));
   return id;
 }
@@ -149,9 +150,9 @@ ValueId Graph::NewValue(Value value, std::string_view name) {
 void Graph::Rename(ValueId v, std::string_view name) {
   Value& val = values_[static_cast<size_t>(v)];
   if (val.name == name) return;
-  by_name_.erase(val.name);
+  by_name_.Remove(val.name, NameOf());
   val.name = UniqueName(name);
-  by_name_.emplace(val.name, v);
+  by_name_.Add(val.name, v);
 }
 
 ValueId Graph::AddFeed(std::string_view name, TypeId type, plan::Feed::Kind kind) {
@@ -163,17 +164,17 @@ ValueId Graph::AddFeed(std::string_view name, TypeId type, plan::Feed::Kind kind
 }
 
 ValueId Graph::State(StateId state) {
-  if (auto it = state_values_.find(state); it != state_values_.end()) return it->second;
+  if (const ValueId known = FindState(state); known != kNone) return known;
   const StateVar& var = module_->state(state);
   const ValueId v =
       NewValue({.type = var.type, .kind = ValueKind::kState, .index = state}, var.name);
-  state_values_.emplace(state, v);
+  At(state_values_, state) = v;
   return v;
 }
 
 ValueId Graph::FindState(StateId state) const {
-  auto it = state_values_.find(state);
-  return it == state_values_.end() ? kNone : it->second;
+  const auto i = static_cast<size_t>(state);
+  return i < state_values_.size() ? state_values_[i] : kNone;
 }
 
 // ---- uses
@@ -289,7 +290,7 @@ void Graph::ReplaceUses(ValueId from, ValueId to) { ReplaceUsesExcept(from, to, 
 
 void Graph::ReplaceUsesExcept(ValueId from, ValueId to, NodeId except) {
   if (from == to) return;
-  std::vector<Use> uses = std::move(values_[static_cast<size_t>(from)].uses);
+  const auto uses = std::move(values_[static_cast<size_t>(from)].uses);
   values_[static_cast<size_t>(from)].uses.clear();
   for (const Use& use : uses) {
     const ValueId target = use.node == except && except != kNone ? from : to;
@@ -311,7 +312,7 @@ void Graph::Erase(NodeId n) {
   for (ValueId out : node.outputs) {
     if (out == kNone) continue;
     assert(value(out).uses.empty() && "erasing a node whose output is used");
-    by_name_.erase(value(out).name);
+    by_name_.Remove(value(out).name, NameOf());
     values_[static_cast<size_t>(out)].def = kNone;
   }
   for (size_t i = 0; i < node.inputs.size(); ++i) {
@@ -369,9 +370,9 @@ void Graph::RemoveOutputs(const std::function<bool(const std::string&)>& drop) {
 }
 
 void Graph::SetNext(StateId state, ValueId v) {
-  auto [it, fresh] = next_index_.try_emplace(state, static_cast<int32_t>(nexts_.size()));
-  const int32_t i = it->second;
-  if (fresh) {
+  int32_t& i = At(next_index_, state);
+  if (i == kNone) {
+    i = static_cast<int32_t>(nexts_.size());
     nexts_.push_back({state, v, 0});
   } else {
     NextInfo& next = nexts_[static_cast<size_t>(i)];
@@ -384,8 +385,9 @@ void Graph::SetNext(StateId state, ValueId v) {
 }
 
 ValueId Graph::FindNext(StateId state) const {
-  auto it = next_index_.find(state);
-  return it == next_index_.end() ? kNone : nexts_[static_cast<size_t>(it->second)].value;
+  const auto s = static_cast<size_t>(state);
+  const int32_t i = s < next_index_.size() ? next_index_[s] : kNone;
+  return i == kNone ? kNone : nexts_[static_cast<size_t>(i)].value;
 }
 
 void Graph::RemoveNexts(const std::function<bool(StateId)>& drop) {

@@ -22,6 +22,8 @@
 
 #include "compiler/ir/type.h"
 #include "runtime/base/attrs.h"
+#include "runtime/base/inline_vector.h"
+#include "runtime/base/name_index.h"
 #include "runtime/base/status.h"
 #include "runtime/plan/plan.h"
 
@@ -89,15 +91,15 @@ struct Value {
   NodeId def = kNone;     ///< kNode: the defining node
   int32_t index = 0;      ///< output number of the node; StateId for kState; feed number for kFeed
   std::string name = {};  ///< unique in its graph, never empty
-  std::vector<Use> uses = {};  ///< in no particular but deterministic order
+  InlineVector<Use, 2> uses = {};  ///< in no particular but deterministic order
 };
 
 struct Node {
   const OpDef* op = nullptr;  ///< null: erased
   Attrs attrs;
-  std::vector<ValueId> inputs;     ///< kNone = optional input left out
-  std::vector<ValueId> outputs;    ///< kNone = optional output not wanted
-  std::vector<int32_t> use_index;  ///< inputs[i] is value.uses[use_index[i]]; kept by Graph
+  InlineVector<ValueId, 4> inputs;     ///< kNone = optional input left out
+  InlineVector<ValueId, 2> outputs;    ///< kNone = optional output not wanted
+  InlineVector<int32_t, 4> use_index;  ///< inputs[i] is value.uses[use_index[i]]; kept by Graph
   LocId loc = 0;
   NodeId prev = kNone, next = kNone;
 };
@@ -221,21 +223,32 @@ class Graph {
   int32_t& UseIndexOf(const Use& use);
   ValueId NewValue(Value value, std::string_view name);
   std::string UniqueName(std::string_view name);
+  /// The name of a value, for by_name_.
+  auto NameOf() const {
+    return [this](ValueId v) { return std::string_view(value(v).name); };
+  }
   friend class Module;
   void RenumberStates(std::span<const StateId> new_ids);
+  /// Entry of a table by StateId, which grows as far.
+  template <typename T>
+  static T& At(std::vector<T>& table, StateId state) {
+    if (table.size() <= static_cast<size_t>(state))
+      table.resize(static_cast<size_t>(state) + 1, kNone);
+    return table[static_cast<size_t>(state)];
+  }
 
   Module* module_;
   std::string name_;
   std::vector<Value> values_;
   std::vector<Node> nodes_;
-  std::unordered_map<std::string, ValueId> by_name_;
+  NameIndex by_name_;
   std::unordered_map<std::string, int32_t> name_counters_;
-  std::unordered_map<StateId, ValueId> state_values_;
+  std::vector<ValueId> state_values_;  // by StateId; kNone where the graph does not read it
   std::vector<FeedInfo> feeds_;
   std::vector<OutputInfo> outputs_;
   std::vector<NextInfo> nexts_;
   std::unordered_map<std::string, int32_t> output_index_;
-  std::unordered_map<StateId, int32_t> next_index_;
+  std::vector<int32_t> next_index_;  // by StateId: number of its next, or kNone
   NodeId first_ = kNone, last_ = kNone;
   int32_t live_ = 0;
 };

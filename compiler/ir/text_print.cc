@@ -26,8 +26,8 @@ class Printer {
   void StateNames(const Graph& graph);
   void Layout(const Value& value);
   void Attribute(const Attr& attr);
-  template <typename T, typename F>
-  void List(const std::vector<T>& items, F print);
+  template <typename Items, typename F>
+  void List(const Items& items, F print);
   /// `clause (items)` on one line, or an item per line when there are many.
   template <typename T, typename F>
   void Clause(std::string_view clause, const std::vector<T>& items, F print);
@@ -109,10 +109,10 @@ Status Printer::Bytes(const StateVar& state, const TensorType& type) {
 
 // ---- graphs -------------------------------------------------------------------------------------
 
-template <typename T, typename F>
-void Printer::List(const std::vector<T>& items, F print) {
+template <typename Items, typename F>
+void Printer::List(const Items& items, F print) {
   bool first = true;
-  for (const T& item : items) {
+  for (const auto& item : items) {
     if (!first) out_ += ", ";
     first = false;
     print(item);

@@ -28,10 +28,11 @@ TypeId TypeTable::Intern(DType dtype, std::span<const int64_t> dims) {
 }
 
 LocId LocTable::Intern(std::string_view label) {
-  if (auto it = index_.find(label); it != index_.end()) return it->second;
   const auto id = static_cast<LocId>(labels_.size());
+  const LocId known = index_.FindOrAdd(
+      label, id, [this](LocId known_id) { return std::string_view(Get(known_id)); });
+  if (known != NameIndex::kAbsent) return known;
   labels_.emplace_back(label);
-  index_.emplace(labels_.back(), id);
   return id;
 }
 

@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "runtime/base/name_index.h"
 #include "runtime/base/tensor.h"
 
 namespace ampc::ir {
@@ -60,7 +61,7 @@ class LocTable {
 
  private:
   std::deque<std::string> labels_;
-  std::unordered_map<std::string_view, LocId> index_;  // views into labels_
+  NameIndex index_;
 };
 
 }  // namespace ampc::ir

@@ -7,6 +7,7 @@
 #include <deque>
 #include <numeric>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "compiler/ops/op_def.h"
 #include "kernels/kernel.h"
@@ -72,7 +73,9 @@ class ProgramBuilder {
     PlaceNextStates();
     ShareInPlace();
     AppendCopies();
-    program_.tensors.assign(tensors_.begin(), tensors_.end());
+    program_.tensors.assign(std::make_move_iterator(tensors_.begin()),
+                            std::make_move_iterator(tensors_.end()));
+    tensors_.clear();
     plan::PlanMemory(program_);
     return std::move(program_);
   }
@@ -115,14 +118,14 @@ class ProgramBuilder {
     return AddTensor(fmt::format("{}.tmp{}", label, tensors_.size()), std::move(desc), buffer, 0);
   }
   Operand View(Operand base, TensorDesc desc, int64_t byte_offset) {
-    const plan::Tensor t = tensors_[Index(base)];
+    const plan::Tensor& t = tensors_[Index(base)];
     if (t.desc == desc && byte_offset == 0) return base;
     return AddTensor(fmt::format("{}.view{}", t.name, tensors_.size()), std::move(desc), t.buffer,
                      t.byte_offset + byte_offset);
   }
   void Alias(ir::ValueId v, Operand source) {
     const ir::TensorType& type = g_.type(v);
-    const plan::Tensor s = tensors_[Index(source)];
+    const plan::Tensor& s = tensors_[Index(source)];
     tensor_of_[Index(v)] = AddTensor(g_.value(v).name, {type.dtype, type.dims, g_.value(v).layout},
                                      s.buffer, s.byte_offset);
   }
@@ -130,8 +133,10 @@ class ProgramBuilder {
   void AddCall(std::string_view kernel, Attrs params, std::vector<Operand> inputs,
                std::vector<Operand> outputs, std::vector<std::pair<int, int>> in_place,
                std::string loc) {
-    program_.calls.push_back({std::string(kernel), std::move(params), std::move(inputs),
-                              std::move(outputs), std::move(loc)});
+    // Calls of one kind share their parameters.
+    program_.calls.push_back({std::string(kernel), *params_.insert(std::move(params)).first,
+                              std::move(inputs), std::move(outputs), std::move(loc)});
+    kernels_.push_back(FindKernel(kernel));
     // Per output: the input whose memory it may take.
     std::vector<int32_t>& pairs = in_place_.emplace_back();
     if (!in_place.empty()) pairs.assign(program_.calls.back().outputs.size(), kNever);
@@ -225,7 +230,7 @@ class ProgramBuilder {
     if (a.dims != b.dims || SizeOf(a.dtype) != SizeOf(b.dtype) || a.layout != b.layout)
       return false;
     if (!in_place_[call].empty()) return in_place_[call][o] == static_cast<int32_t>(i);
-    const uint64_t mask = FindKernel(c.kernel)->in_place;
+    const uint64_t mask = kernels_[call]->in_place;
     if (mask == ~uint64_t{0})
       return c.kernel == "map";  // lists of tensors say their pairs themselves
     return i < 8 && o < 8 && (mask >> (o * 8 + i) & 1) != 0;
@@ -339,12 +344,11 @@ class ProgramBuilder {
   // Next values that could not live in their state: copied at the end. A source that is itself a
   // state which an earlier copy overwrites is saved first.
   void AppendCopies() {
+    std::unordered_set<ir::StateId> overwritten;
+    for (const auto& [state, t] : copies_) overwritten.insert(state);
     for (auto& [state, t] : copies_) {
       const plan::Buffer& b = program_.buffers[BufferOf(t)];
-      const bool overwritten = b.space == Space::kState &&
-                               std::any_of(copies_.begin(), copies_.end(),
-                                           [&](const auto& c) { return c.first == b.index; });
-      if (!overwritten || b.index == state) continue;
+      if (b.space != Space::kState || b.index == state || !overwritten.contains(b.index)) continue;
       const Operand saved = Temp("next", desc(t));
       EmitCopy(t, saved, "next of " + g_.module().state(state).name);
       t = saved;
@@ -370,6 +374,11 @@ class ProgramBuilder {
       tensors_;  // a deque: rules hold references to forms while tensors are added
   std::vector<Operand> tensor_of_;              // value -> tensor
   std::vector<std::vector<int32_t>> in_place_;  // per call: pairs that its lowering gave, by output
+  std::vector<const KernelInfo*> kernels_;      // per call
+  struct AttrsHash {
+    size_t operator()(const Attrs& attrs) const { return attrs.Hash(); }
+  };
+  std::unordered_set<Attrs, AttrsHash> params_;   // of all calls
   std::vector<int32_t> last_read_, first_write_;  // per buffer: calls
   std::vector<int32_t> last_reader_, last_reads_,
       writer_;  // input and number of reads in the last call; output of the first

@@ -18,7 +18,8 @@ Result<plan::Program> LowerGraph(const ir::Graph& graph, const std::vector<int32
                                  std::vector<HostTensor>& constants);
 
 /// The whole module: states, feeds, programs ("step", or "train" and "apply", and "eval"),
-/// constants, weight bytes. Source model, exports and texts are filled in by the caller.
+/// constants, weight bytes. Source model, exports and texts are filled in by the caller. The plan's
+/// invariants are checked when it is written.
 Result<plan::Plan> LowerModule(const ir::Module& module);
 
 }  // namespace ampc

@@ -144,7 +144,6 @@ Result<plan::Plan> LowerModule(const ir::Module& module) {
       feeds.push_back(AddFeed(plan, *graph, feed, scope));
     AMPC_ASSIGN(plan::Program program, LowerGraph(*graph, feeds, plan.constants));
     program.name = name;
-    AMPC_TRY(plan::VerifyProgram(plan, program));
     plan.programs.push_back(std::move(program));
   }
   return plan;

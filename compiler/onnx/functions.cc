@@ -13,6 +13,14 @@ namespace ampc {
 using ir::kNone;
 using ir::ValueId;
 
+namespace {
+
+// A body may call others, so a small file can stand for any number of nodes. This is far beyond
+// what exporters write.
+constexpr int64_t kMaxCalls = 100'000;
+
+}  // namespace
+
 Status Importer::CallFunction(Scope& caller, const onnx::NodeProto& node,
                               const onnx::FunctionProto& function, const Opsets& opsets) {
   if (std::find(calls_.begin(), calls_.end(), &function) != calls_.end()) {
@@ -20,6 +28,15 @@ Status Importer::CallFunction(Scope& caller, const onnx::NodeProto& node,
     for (const auto* f : calls_) chain += f->name() + " -> ";
     return BadInput("E0115", "function '{}' calls itself: {}{}", function.name(), chain,
                     function.name());
+  }
+  if (calls_.size() >= kMaxCallDepth) {
+    return Unsupported("E0115",
+                       "function '{}' is called {} functions deep; at most {} are imported",
+                       function.name(), calls_.size(), kMaxCallDepth);
+  }
+  if (++call_count_ > kMaxCalls) {
+    return Unsupported("E0115", "the model calls functions more than {} times (in '{}')", kMaxCalls,
+                       function.name());
   }
   if (node.input_size() > function.input_size() || node.output_size() > function.output_size()) {
     return BadInput("E0115", "function '{}' has {} inputs and {} outputs, the call has {} and {}",

@@ -216,6 +216,7 @@ Result<std::unique_ptr<ir::Module>> Importer::Run() {
   main_.read.insert(outputs.begin(), outputs.end());
   AMPC_TRY(ImportNodes(main_, source_.graph().node(), order));
   AMPC_TRY(SetOutputs());
+  main_.read.clear();  // views of `outputs`
   return std::move(module_);
 }
 

@@ -59,11 +59,12 @@ class Importer {
   // Names in one graph or function body.
   struct Scope {
     const Opsets* opsets = nullptr;
-    std::string prefix;                         // of labels and value names: "" or "call/"
-    std::map<std::string, ir::ValueId> values;  // kNone: an optional input that the caller left out
+    std::string prefix;  // of labels and value names: "" or "call/"
+    // kNone: an optional input that the caller left out
+    std::unordered_map<std::string, ir::ValueId> values;
     std::map<std::string, std::vector<ir::ValueId>> sequences;
     std::unordered_map<std::string, const onnx::AttributeProto*> attributes;  // of the call
-    std::unordered_set<std::string> read;  // names that a node of the order or an output reads
+    std::unordered_set<std::string_view> read;  // names that a node of the order or an output reads
   };
 
   // import.cc
@@ -111,6 +112,7 @@ class Importer {
   std::unordered_map<ir::ValueId, ir::ValueId>
       state_behind_;  // a low-precision parameter's cast -> its fp32 state
   std::vector<const onnx::FunctionProto*> calls_;     // active, for cycles
+  int64_t call_count_ = 0;                            // so far
   std::deque<onnx::FunctionProto> schema_functions_;  // bodies that ONNX's schemas define
 };
 

@@ -141,10 +141,13 @@ class SupportCheck {
 
   void CheckNode(const onnx::NodeProto& node, const Opsets& opsets, const std::string& prefix) {
     if (const Function* f = source_.FindFunction(node); f != nullptr) {
+      if (depth_ >= kMaxCallDepth) return;  // the import refuses it
       if (!functions_.insert(f->proto).second) return;
       const std::vector<std::string> outputs(f->proto->output().begin(), f->proto->output().end());
       auto order = OrderNodes(f->proto->node(), outputs, f->opsets, nullptr);
+      ++depth_;
       if (order.ok()) Check(f->proto->node(), *order, f->opsets, prefix + LabelOf(node) + "/");
+      --depth_;
       return;
     }
     const std::string_view domain = DomainOf(node.domain());
@@ -173,6 +176,7 @@ class SupportCheck {
   const SourceModel& source_;
   std::map<std::string, Finding> found_;
   std::unordered_set<const onnx::FunctionProto*> functions_;
+  size_t depth_ = 0;
 };
 
 }  // namespace

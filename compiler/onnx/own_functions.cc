@@ -13,8 +13,6 @@
 namespace ampc {
 namespace {
 
-constexpr int kIrVersion = 10;
-
 // "i0, i1, …" for the operands that are there; a call passes all slots, so left-out ones keep their
 // place.
 std::string Names(char letter, size_t n) {
@@ -23,14 +21,15 @@ std::string Names(char letter, size_t n) {
   return text;
 }
 
-void SetType(const ir::TensorType& type, onnx::ValueInfoProto* info) {
+}  // namespace
+
+void DescribeValue(std::string_view name, const ir::TensorType& type, onnx::ValueInfoProto* info) {
+  info->set_name(std::string(name));
   auto* tensor = info->mutable_type()->mutable_tensor_type();
   tensor->set_elem_type(static_cast<int>(type.dtype));
   auto* shape = tensor->mutable_shape();
   for (const int64_t d : type.dims) shape->add_dim()->set_dim_value(d);
 }
-
-}  // namespace
 
 Result<std::string> OwnFunctions::NameOf(const ir::Graph& graph, ir::NodeId id) {
   const ir::Node& node = graph.node(id);
@@ -74,14 +73,9 @@ Status OwnFunctions::AddTo(onnx::ModelProto* model) const {
   return {};
 }
 
-Status NodeToProto(const ir::Graph& graph, ir::NodeId id, OwnFunctions& functions,
-                   onnx::NodeProto* proto) {
+Status OpToProto(const ir::Graph& graph, ir::NodeId id, OwnFunctions& functions,
+                 onnx::NodeProto* proto) {
   const ir::Node& node = graph.node(id);
-  const auto name_of = [&](ir::ValueId v) {
-    return v == ir::kNone ? std::string() : graph.value(v).name;
-  };
-  for (const ir::ValueId v : node.inputs) proto->add_input(name_of(v));
-  for (const ir::ValueId v : node.outputs) proto->add_output(name_of(v));
   proto->set_name(graph.Label(id));
   proto->set_domain(std::string(node.op->domain));
   if (node.op->domain == kOwnDomain) {
@@ -96,12 +90,18 @@ Status NodeToProto(const ir::Graph& graph, ir::NodeId id, OwnFunctions& function
 }
 
 Status MakeNodeModel(const ir::Graph& graph, ir::NodeId id, onnx::ModelProto* model) {
-  model->set_ir_version(kIrVersion);
+  model->set_ir_version(kCanonicalIrVersion);
   model->add_opset_import()->set_version(kCanonicalOpset);
   OwnFunctions functions;
   onnx::GraphProto* g = model->mutable_graph();
   g->set_name("node");
-  AMPC_TRY(NodeToProto(graph, id, functions, g->add_node()));
+  onnx::NodeProto* node = g->add_node();
+  AMPC_TRY(OpToProto(graph, id, functions, node));
+  const auto name_of = [&](ir::ValueId v) {
+    return v == ir::kNone ? std::string() : graph.value(v).name;
+  };
+  for (const ir::ValueId v : graph.node(id).inputs) node->add_input(name_of(v));
+  for (const ir::ValueId v : graph.node(id).outputs) node->add_output(name_of(v));
   AMPC_TRY(functions.AddTo(model));
   std::set<ir::ValueId> seen;
   for (const ir::ValueId v : graph.node(id).inputs) {
@@ -112,15 +112,11 @@ Status MakeNodeModel(const ir::Graph& graph, ir::NodeId id, onnx::ModelProto* mo
       tensor->set_name(graph.value(v).name);
       continue;
     }
-    onnx::ValueInfoProto* info = g->add_input();
-    info->set_name(graph.value(v).name);
-    SetType(graph.type(v), info);
+    DescribeValue(graph.value(v).name, graph.type(v), g->add_input());
   }
   for (const ir::ValueId v : graph.node(id).outputs) {
     if (v == ir::kNone) continue;
-    onnx::ValueInfoProto* info = g->add_output();
-    info->set_name(graph.value(v).name);
-    SetType(graph.type(v), info);
+    DescribeValue(graph.value(v).name, graph.type(v), g->add_output());
   }
   return {};
 }

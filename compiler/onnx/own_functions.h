@@ -14,9 +14,13 @@ namespace onnx {
 class FunctionProto;
 class ModelProto;
 class NodeProto;
+class ValueInfoProto;
 }  // namespace onnx
 
 namespace ampc {
+
+/// IR version that goes with kCanonicalOpset.
+inline constexpr int kCanonicalIrVersion = 11;
 
 /// The functions of one model.
 class OwnFunctions {
@@ -34,10 +38,13 @@ class OwnFunctions {
   std::map<std::string, int> counters_;
 };
 
-/// One node with its values' names. A node of an own op becomes a call of its function, without
-/// attributes.
-Status NodeToProto(const ir::Graph& graph, ir::NodeId node, OwnFunctions& functions,
-                   onnx::NodeProto* proto);
+/// Name, domain, op and attributes of one node; the caller adds inputs and outputs. A node of an
+/// own op becomes a call of its function, without attributes.
+Status OpToProto(const ir::Graph& graph, ir::NodeId node, OwnFunctions& functions,
+                 onnx::NodeProto* proto);
+
+/// Name and type of a value.
+void DescribeValue(std::string_view name, const ir::TensorType& type, onnx::ValueInfoProto* info);
 
 /// A model of just this node: constant inputs are initializers, the others graph inputs; every
 /// output is a graph output with its type.

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
+#include <set>
 #include <unordered_set>
 
 #include <onnx/defs/parser.h>
@@ -49,8 +51,24 @@ Status CheckModel(const onnx::ModelProto& proto) {
     return BadInput("E0101", "not an ONNX model: it has no {}",
                     proto.has_graph() ? "ir_version" : "graph");
   }
+  if (proto.ir_version() > std::numeric_limits<int32_t>::max())
+    return BadInput("E0101", "not an ONNX model: its IR version is {}", proto.ir_version());
   const int newest = NewestOpset();
-  for (const auto& id : proto.opset_import()) AMPC_TRY(CheckOpset(id, newest));
+  std::map<std::string_view, int64_t> imports;
+  for (const auto& id : proto.opset_import()) {
+    AMPC_TRY(CheckOpset(id, newest));
+    const auto [it, fresh] = imports.emplace(DomainOf(id.domain()), id.version());
+    if (!fresh && it->second != id.version()) {
+      return BadInput("E0114", "the model imports opset {} and opset {} of domain '{}'", it->second,
+                      id.version(), id.domain());
+    }
+  }
+  std::set<std::string> functions;
+  for (const auto& f : proto.functions()) {
+    if (!functions.insert(FunctionKey(f.domain(), f.name(), f.overload())).second)
+      return BadInput("E0115", "function '{}' of domain '{}' is defined twice", f.name(),
+                      f.domain());
+  }
   for (const auto& f : proto.functions()) {
     for (const auto& id : f.opset_import()) AMPC_TRY(CheckOpset(id, newest));
   }

@@ -35,6 +35,8 @@ namespace ampc {
 inline constexpr int64_t kMaxConstantElements = 64 << 10;
 /// Oldest and newest opset of domain "" that is read.
 inline constexpr int kOldestOpset = 7;
+/// Calls of model-local functions within each other.
+inline constexpr size_t kMaxCallDepth = 256;
 
 /// "" and "ai.onnx" are one domain.
 inline std::string_view DomainOf(std::string_view domain) {

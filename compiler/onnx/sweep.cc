@@ -224,8 +224,8 @@ Status Importer::BuildNode(Scope& scope, const onnx::NodeProto& node, SourceNode
   }
   AMPC_TRY(CheckCanonical(source));
   FillDefaults(*module_, op, source.attrs);
-  std::vector<ir::TypeId> types;
-  std::vector<const HostTensor*> constants;
+  InlineVector<ir::TypeId, 8> types;
+  InlineVector<const HostTensor*, 8> constants;
   for (ValueId v : source.inputs) {
     types.push_back(v == kNone ? kNone : graph_->type_id(v));
     constants.push_back(graph_->ConstantOf(v));
@@ -252,10 +252,9 @@ Status Importer::BuildNode(Scope& scope, const onnx::NodeProto& node, SourceNode
 }
 
 Status Importer::Fold(ir::NodeId n, Replacements& replaced) {
+  if (evaluate_ == nullptr) return {};
   const ir::Node copy = graph_->node(n);
-  if (evaluate_ == nullptr || copy.inputs.empty() || copy.op->traits.random ||
-      copy.op->mode != nullptr)
-    return {};
+  if (copy.inputs.empty() || copy.op->traits.random || copy.op->mode != nullptr) return {};
   int64_t in_bytes = 0, out_bytes = 0, out_elements = 0;
   for (ValueId v : copy.inputs) {
     if (v == kNone) continue;

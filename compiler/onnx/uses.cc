@@ -57,24 +57,51 @@ Readers ReadersOf(const google::protobuf::RepeatedPtrField<onnx::NodeProto>& nod
   return readers;
 }
 
-// Follows a value to the ops that decide what it is.
+// Follows a value to the ops that decide what it is: depth first, on an explicit stack, since
+// graphs are deep.
 class Tracer {
  public:
   explicit Tracer(const SourceModel& source) : source_(source) {}
 
   void Trace(const google::protobuf::RepeatedPtrField<onnx::NodeProto>& nodes,
              const Readers& readers, const Opsets& opsets, Site site, SourceUse& use) {
-    const onnx::NodeProto& node = nodes[site.node];
+    Visit({&nodes, &readers, &opsets}, site, use);
+    while (!pending_.empty()) {
+      Pending& top = pending_.back();
+      if (top.next == top.sites->size()) {
+        pending_.pop_back();
+        continue;
+      }
+      const Body body = top.body;
+      Visit(body, (*top.sites)[top.next++], use);
+    }
+  }
+
+ private:
+  // The graph, or a function.
+  struct Body {
+    const google::protobuf::RepeatedPtrField<onnx::NodeProto>* nodes;
+    const Readers* readers;
+    const Opsets* opsets;
+  };
+  // Readers of one value that are still to be visited.
+  struct Pending {
+    Body body;
+    const std::vector<Site>* sites;
+    size_t next = 0;
+  };
+
+  void Visit(const Body& body, Site site, SourceUse& use) {
+    const onnx::NodeProto& node = (*body.nodes)[site.node];
     if (!visited_.insert({&node, site.slot}).second) return;
     if (const Function* f = source_.FindFunction(node); f != nullptr) {
-      if (site.slot >= f->proto->input_size()) return;
-      const Readers& inner = InnerReaders(*f);
-      TraceReaders(f->proto->node(), inner, f->opsets, f->proto->input(site.slot), use);
+      if (site.slot < f->proto->input_size())
+        Push({&f->proto->node(), &InnerReaders(*f), &f->opsets}, f->proto->input(site.slot));
       return;
     }
-    const SlotFacts facts = FactsOf(node, opsets, site.slot);
-    if (facts.looks_through) {
-      for (const std::string& out : node.output()) TraceReaders(nodes, readers, opsets, out, use);
+    const SlotFacts facts = FactsOf(node, *body.opsets, site.slot);
+    if (facts.looks_through) {  // the first output comes first
+      for (int i = node.output_size(); i-- > 0;) Push(body, node.output(i));
       return;
     }
     use.statistic = use.statistic || facts.statistic;
@@ -83,21 +110,18 @@ class Tracer {
     if (use.where.empty()) use.where = facts.where;
   }
 
- private:
   const Readers& InnerReaders(const Function& f) {
     auto [it, fresh] = inner_.try_emplace(f.proto);
     if (fresh) it->second = ReadersOf(f.proto->node());
     return it->second;
   }
-  void TraceReaders(const google::protobuf::RepeatedPtrField<onnx::NodeProto>& nodes,
-                    const Readers& readers, const Opsets& opsets, std::string_view name,
-                    SourceUse& use) {
-    auto it = readers.find(name);
-    if (name.empty() || it == readers.end()) return;
-    for (const Site& site : it->second) Trace(nodes, readers, opsets, site, use);
+  void Push(const Body& body, std::string_view name) {
+    auto it = body.readers->find(name);
+    if (!name.empty() && it != body.readers->end()) pending_.push_back({body, &it->second});
   }
 
   const SourceModel& source_;
+  std::vector<Pending> pending_;
   std::set<std::pair<const onnx::NodeProto*, int>> visited_;
   std::unordered_map<const onnx::FunctionProto*, Readers> inner_;
 };
@@ -109,14 +133,29 @@ bool IsIdentity(const onnx::NodeProto& node) {
 // Reads of a value, with Identity nodes looked through: the sites that can be given a name of their
 // own. An Identity that makes an output of the graph stays a reader.
 void DirectReads(const onnx::GraphProto& graph, const Readers& readers,
-                 const std::set<std::string_view>& outputs, std::string_view name, int depth,
+                 const std::set<std::string_view>& outputs, std::string_view name,
                  std::vector<Site>& sites) {
-  auto it = readers.find(name);
-  if (it == readers.end() || depth > graph.node_size()) return;
-  for (const Site& site : it->second) {
+  struct Pending {
+    const std::vector<Site>* sites;
+    size_t next = 0;
+  };
+  std::vector<Pending> pending;  // depth first, on an explicit stack: graphs are deep
+  const auto push = [&](std::string_view value) {
+    // Deeper than there are nodes: a cycle, which is reported later.
+    if (pending.size() > static_cast<size_t>(graph.node_size())) return;
+    if (auto it = readers.find(value); it != readers.end()) pending.push_back({&it->second});
+  };
+  push(name);
+  while (!pending.empty()) {
+    Pending& top = pending.back();
+    if (top.next == top.sites->size()) {
+      pending.pop_back();
+      continue;
+    }
+    const Site site = (*top.sites)[top.next++];
     const onnx::NodeProto& node = graph.node(site.node);
     if (IsIdentity(node) && node.output_size() > 0 && !outputs.contains(node.output(0))) {
-      DirectReads(graph, readers, outputs, node.output(0), depth + 1, sites);
+      push(node.output(0));
     } else {
       sites.push_back(site);
     }
@@ -267,7 +306,7 @@ void CountUses(SourceModel& source) {
   for (SourceTensor& tensor : source.tensors()) {
     tensor.uses.clear();
     std::vector<Site> sites;
-    DirectReads(graph, readers, outputs, tensor.name, 0, sites);
+    DirectReads(graph, readers, outputs, tensor.name, sites);
     for (const Site& site : sites) {
       SourceUse use{.node = site.node, .slot = site.slot};
       Tracer(source).Trace(graph.node(), readers, source.opsets(), site, use);

@@ -160,7 +160,7 @@ Result<Location> ParseExternal(const TensorProto& proto) {
 
 Result<ModelFiles> ModelFiles::Open(const std::string& path, std::vector<FileRegion> regions) {
   ModelFiles files(DirName(path));
-  Descriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  Descriptor fd(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   struct stat info {};
   if (!fd.valid() || fstat(fd.get(), &info) != 0) {
     return IoError("E0501", "cannot open '{}': {}", path, std::strerror(errno));

@@ -9,6 +9,12 @@
 #include "kernels/expr.h"
 
 namespace ampc {
+namespace {
+
+constexpr int kBool = static_cast<int>(DType::kBool);
+constexpr int kDouble = static_cast<int>(DType::kFloat64);
+
+}  // namespace
 
 std::string ListText(std::span<const int64_t> values) {
   std::string text;
@@ -28,9 +34,31 @@ std::string ScalarText(std::string_view name, double value, std::string_view lik
       NumberText(value), like);
 }
 
-namespace {
+std::string SumText(std::string_view name, std::string_view x, std::span<const int64_t> axes,
+                    std::span<const int64_t> dims, DType type) {
+  constexpr int64_t kStretch = 256;
+  const auto sum = [](std::string_view to, std::string_view from, std::span<const int64_t> over) {
+    return fmt::format(
+        "{0}_a = Constant <value_ints = [{2}]> ()\n{0} = ReduceSum <keepdims = 1> ({1}, {0}_a)\n",
+        to, from, ListText(over));
+  };
+  if (axes.empty()) return fmt::format("{} = Identity ({})\n", name, x);
+  const bool stretch = dims[static_cast<size_t>(axes.back())] <= kStretch;
+  if (type != DType::kFloat32 || (stretch && axes.size() == 1)) return sum(name, x, axes);
+  const std::string part = fmt::format("{}_s", name), wide = fmt::format("{}_d", name),
+                    total = fmt::format("{}_t", name);
+  std::string text;
+  if (stretch) {
+    text = sum(part, x, axes.last(1));
+    x = part;
+    axes = axes.first(axes.size() - 1);
+  }
+  return text + fmt::format("{} = Cast <to = {}> ({})\n", wide, kDouble, x) +
+         sum(total, wide, axes) +
+         fmt::format("{} = Cast <to = {}> ({})\n", name, static_cast<int>(type), total);
+}
 
-constexpr int kBool = static_cast<int>(DType::kBool);
+namespace {
 
 // The type in which the map kernel computes (kernels.def).
 DType ComputeType(const BodyContext& c) {

@@ -14,6 +14,7 @@
 #include <onnx/onnx_pb.h>
 
 #include "compiler/onnx/proto_util.h"
+#include "compiler/ops/infer_check.h"
 
 namespace ampc {
 namespace {
@@ -229,6 +230,7 @@ Result<std::vector<ir::TensorType>> InferStandard(const OpDef& op, const Attrs& 
   if (schema == nullptr)
     return InternalError("E7003", "ONNX opset {} has no op '{}'", kCanonicalOpset, op.name);
   AMPC_TRY(CheckElementTypes(*schema, inputs));
+  AMPC_TRY(CheckBeforeInference(op, attrs, inputs));
   NodeContext context(attrs, inputs, constants, num_outputs);
   try {
     schema->GetTypeAndShapeInferenceFunction()(context);
@@ -261,6 +263,7 @@ Result<std::vector<ir::TensorType>> InferStandard(const OpDef& op, const Attrs& 
     }
     types.push_back(std::move(type));
   }
+  AMPC_TRY(CheckAfterInference(op, inputs, types));
   return types;
 }
 
@@ -318,8 +321,8 @@ Result<std::vector<ir::TypeId>> InferTypes(ir::Module& module, const OpDef& op, 
 
 Result<std::vector<ir::TypeId>> InferNode(const ir::Graph& graph, ir::NodeId id) {
   const ir::Node& node = graph.node(id);
-  std::vector<ir::TypeId> inputs;
-  std::vector<const HostTensor*> constants;
+  InlineVector<ir::TypeId, 8> inputs;
+  InlineVector<const HostTensor*, 8> constants;
   for (ir::ValueId v : node.inputs) {
     inputs.push_back(v == ir::kNone ? ir::kNone : graph.type_id(v));
     constants.push_back(graph.ConstantOf(v));

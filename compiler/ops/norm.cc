@@ -170,25 +170,24 @@ Status GradBatchNormTrain(GradContext& g) {
   return {};
 }
 
-int Acc(const BodyContext& c) {
-  return static_cast<int>(c.inputs[0]->dtype == DType::kFloat64 ? DType::kFloat64
-                                                                : DType::kFloat32);
+DType AccType(const BodyContext& c) {
+  return c.inputs[0]->dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+}
+int Acc(const BodyContext& c) { return static_cast<int>(AccType(c)); }
+
+std::string ChannelSum(const BodyContext& c, std::string_view name, std::string_view x) {
+  const ir::TensorType& type = *c.inputs[0];
+  return SumText(name, x, AllButChannels(type), type.dims, AccType(c));
 }
 
-// Shapes and axes that both bodies use: ca = axes to reduce, cs = [1, C, 1, …], n = elements per
-// channel.
+// What both bodies use: x, cs = [1, C, 1, …], n = elements per channel.
 std::string ChannelText(const BodyContext& c) {
   const Dims& x = c.inputs[0]->dims;
-  std::string axes = "0", shape = fmt::format("1, {}", x[1]);
-  for (size_t i = 2; i < x.size(); ++i) {
-    axes += fmt::format(", {}", i);
-    shape += ", 1";
-  }
+  std::string shape = fmt::format("1, {}", x[1]);
+  for (size_t i = 2; i < x.size(); ++i) shape += ", 1";
   const double n = static_cast<double>(c.inputs[0]->elements()) / static_cast<double>(x[1]);
-  return fmt::format(
-             "ca = Constant <value_ints = [{}]> ()\ncs = Constant <value_ints = [{}]> ()\nx = Cast "
-             "<to = {}> (i0)\n",
-             axes, shape, Acc(c)) +
+  return fmt::format("cs = Constant <value_ints = [{}]> ()\nx = Cast <to = {}> (i0)\n", shape,
+                     Acc(c)) +
          ScalarText("n", n, "x");
 }
 
@@ -199,10 +198,10 @@ Result<std::string> BodyBatchNormTrain(const BodyContext& c) {
   return ChannelText(c) + ScalarText("e", c.attrs.Float("epsilon", 1e-5), "x") +
          ScalarText("mo", c.attrs.Float("momentum", 0.9), "x") +
          ScalarText("nm", 1 - c.attrs.Float("momentum", 0.9), "x") +
-         ScalarText("co", correction, "x") +
+         ScalarText("co", correction, "x") + ChannelSum(c, "xt", "x") +
+         "m1 = Div (xt, n)\nd = Sub (x, m1)\nq = Mul (d, d)\n" + ChannelSum(c, "qt", "q") +
          fmt::format(
-             "m1 = ReduceMean (x, ca)\nd = Sub (x, m1)\nq = Mul (d, d)\nv1 = ReduceMean (q, ca)\n"
-             "ve = Add (v1, e)\nsd = Sqrt (ve)\ninv1 = Reciprocal (sd)\n"
+             "v1 = Div (qt, n)\nve = Add (v1, e)\nsd = Sqrt (ve)\ninv1 = Reciprocal (sd)\n"
              "sc = Reshape (i1, cs)\nbi = Reshape (i2, cs)\nxn = Mul (d, inv1)\nxs = Mul (xn, "
              "sc)\nyw = Add (xs, bi)\n"
              "flat = Constant <value_ints = [-1]> ()\nm = Reshape (m1, flat)\nv = Reshape (v1, "
@@ -231,16 +230,16 @@ Status LowerBatchNormGrad(LowerContext& c) {
 }
 
 Result<std::string> BodyBatchNormGrad(const BodyContext& c) {
-  return ChannelText(c) + fmt::format(
-                              "dy = Cast <to = {0}> (i1)\nsc = Reshape (i2, cs)\nm = Reshape (i3, "
-                              "cs)\ninv = Reshape (i4, cs)\nd = Sub (x, m)\n"
-                              "xn = Mul (d, inv)\ndyx = Mul (dy, xn)\nds = ReduceSum (dyx, ca)\ndb "
-                              "= ReduceSum (dy, ca)\ndsn = Div (ds, n)\n"
-                              "dbn = Div (db, n)\nt1 = Mul (xn, dsn)\nt2 = Sub (dy, dbn)\nt3 = Sub "
-                              "(t2, t1)\nsi = Mul (sc, inv)\ndx = Mul (t3, si)\n"
-                              "flat = Constant <value_ints = [-1]> ()\no0 = Cast <to = {1}> "
-                              "(dx)\no1 = Reshape (ds, flat)\no2 = Reshape (db, flat)\n",
-                              Acc(c), static_cast<int>(c.outputs[0]->dtype));
+  return ChannelText(c) + fmt::format("dy = Cast <to = {}> (i1)\n", Acc(c)) +
+         "sc = Reshape (i2, cs)\nm = Reshape (i3, cs)\ninv = Reshape (i4, cs)\nd = Sub (x, m)\n"
+         "xn = Mul (d, inv)\ndyx = Mul (dy, xn)\n" +
+         ChannelSum(c, "ds", "dyx") + ChannelSum(c, "db", "dy") +
+         fmt::format(
+             "dsn = Div (ds, n)\ndbn = Div (db, n)\nt1 = Mul (xn, dsn)\nt2 = Sub (dy, "
+             "dbn)\nt3 = Sub (t2, t1)\nsi = Mul (sc, inv)\ndx = Mul (t3, si)\n"
+             "flat = Constant <value_ints = [-1]> ()\no0 = Cast <to = {}> (dx)\no1 = "
+             "Reshape (ds, flat)\no2 = Reshape (db, flat)\n",
+             static_cast<int>(c.outputs[0]->dtype));
 }
 
 // clang-format off

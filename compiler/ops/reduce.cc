@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "compiler/ir/builder.h"
+#include "compiler/ops/body.h"
 #include "compiler/ops/op_def.h"
 
 namespace ampc {
@@ -175,13 +176,15 @@ Result<std::string> BodyOwnSum(const BodyContext& c) {
   const DType compute = IsFloat(c.inputs[0]->dtype) && c.inputs[0]->dtype != DType::kFloat64
                             ? DType::kFloat32
                             : c.inputs[0]->dtype;
-  std::string axes;
-  for (int64_t a : c.attrs.Ints("axes")) axes += fmt::format("{}{}", axes.empty() ? "" : ", ", a);
-  return fmt::format(
-      "w = Cast <to = {}> (i0)\na = Constant <value_ints = [{}]> ()\ns = ReduceSum <keepdims = {}> "
-      "(w, a)\no0 = Cast <to = {}> (s)\n",
-      static_cast<int>(compute), axes, c.attrs.Int("keepdims"),
-      static_cast<int>(c.outputs[0]->dtype));
+  std::vector<int64_t> axes = c.attrs.Ints("axes");
+  std::sort(axes.begin(), axes.end());
+  std::string t = fmt::format("w = Cast <to = {}> (i0)\n", static_cast<int>(compute)) +
+                  SumText("s", "w", axes, c.inputs[0]->dims, compute);
+  const bool squeeze = c.attrs.Int("keepdims") == 0 && !axes.empty();
+  if (squeeze)
+    t += fmt::format("a = Constant <value_ints = [{}]> ()\nr = Squeeze (s, a)\n", ListText(axes));
+  return t + fmt::format("o0 = Cast <to = {}> ({})\n", static_cast<int>(c.outputs[0]->dtype),
+                         squeeze ? "r" : "s");
 }
 
 constexpr OpDef Reduce(std::string_view name, CastClasses cast, GradFn grad, LowerFn lower) {

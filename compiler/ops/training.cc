@@ -102,7 +102,7 @@ Result<std::string> BodyClipNorm(const BodyContext& c) {
   std::string t =
       ScalarText("e", 1e-6, "i0") +
       "d = Add (i0, e)\nr = Div (i1, d)\n"
-      "o32 = Constant <value_float = 1.0> ()\none = CastLike (o32, i0)\nf = Min (r, one)\n";
+      "unit = Constant <value_float = 1.0> ()\none = CastLike (unit, i0)\nf = Min (r, one)\n";
   for (size_t i = 0; i + 2 < c.inputs.size(); ++i)
     t += fmt::format("o{} = Mul (i{}, f)\n", i, i + 2);
   return t;
@@ -163,7 +163,7 @@ Result<std::string> BodySgd(const BodyContext& c) {
   const bool momentum = c.inputs.size() == kSgdScalars + 3 * n,
              nesterov = c.attrs.Int("nesterov") != 0;
   std::string t =
-      "o32 = Constant <value_float = 1.0> ()\none = CastLike (o32, i1)\nnd = Sub (one, i3)\n";
+      "unit = Constant <value_float = 1.0> ()\none = CastLike (unit, i1)\nnd = Sub (one, i3)\n";
   for (size_t k = 0; k < n; ++k) {
     const size_t w = kSgdScalars + k, g = w + n, v = g + n;
     t += fmt::format("wd{0} = Mul (i{1}, i4)\ng{0} = Add (i{2}, wd{0})\n", k, w, g);
@@ -188,7 +188,8 @@ Result<std::string> BodyAdam(const BodyContext& c) {
   const auto n = static_cast<size_t>(c.attrs.Int("n", 1));
   const bool decoupled = c.attrs.Int("decoupled") != 0;
   std::string t =
-      "o32 = Constant <value_float = 1.0> ()\none = CastLike (o32, i1)\nlw = Mul (i1, i9)\nkeep = "
+      "unit = Constant <value_float = 1.0> ()\none = CastLike (unit, i1)\nlw = Mul (i1, i9)\nkeep "
+      "= "
       "Sub (one, lw)\n";
   for (size_t k = 0; k < n; ++k) {
     const size_t w = kAdamScalars + k, g = w + n, m = g + n, v = m + n;

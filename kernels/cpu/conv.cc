@@ -6,8 +6,11 @@
 //   channels-last  used as it is, 16 ms; weights in a private layout, refreshed each run (0.05 ms).
 //   row-major      oneDNN's plain loop takes 26 ms and 33 ms backward, its blocked one 16 ms and
 //   the reorders 1 ms.
-// Exception: a gradient to at most four channels fills a quarter of a register in the blocked and
-// channels-last kernels; the plain row-major loop is three to six times as fast.
+//
+// A data gradient with unit strides is a convolution with the weights' axes swapped and their taps
+// reversed. It is asked for as such: oneDNN does the same inside, but allocates in every run, and a
+// forward convolution brings the bias of a transposed one along. A gradient to a few channels has a
+// file of its own (conv_few.cc).
 //
 // fp16 has no oneDNN primitive: widened into the workspace, computed in fp32, rounded once. bf16 is
 // native where the processor has it, with one exception: with strides, oneDNN's bf16 weight
@@ -31,8 +34,6 @@ using Tag = memory::format_tag;
 
 /// Multiply-adds below which one thread is faster than two.
 constexpr int64_t kFlopsForThreads = 4'000'000;
-/// A data gradient to so few channels runs on the plain row-major loop.
-constexpr int64_t kFewChannels = 4;
 
 enum class Direction { kForward, kBackwardData, kBackwardWeights };
 
@@ -41,12 +42,22 @@ struct Problem {
   TensorDesc x, w, y, bias;
   memory::dims strides, dilations, pads_begin, pads_end;
   int64_t group;
+  bool turned = false;  // w is stored as [y's channels, x's channels, taps backwards]
 
   memory::dims WeightDims() const {
     if (group == 1) return w.dims;
     memory::dims dims = {group, w.dims[0] / group};
     dims.insert(dims.end(), w.dims.begin() + 1, w.dims.end());
     return dims;
+  }
+  memory::dims WeightStrides() const {
+    const memory::dims dims = WeightDims();
+    if (!turned) return StridesOf(dims, Layout::kRowMajor);
+    memory::dims stored = dims;
+    std::swap(stored[0], stored[1]);
+    memory::dims strides_of = StridesOf(stored, Layout::kRowMajor);
+    std::swap(strides_of[0], strides_of[1]);
+    return strides_of;
   }
   int64_t flops() const { return 2 * y.elements() * (w.elements() / w.dims[0]); }
   bool HasStrides() const {
@@ -88,6 +99,23 @@ Problem Analyse(const CallSpec& call, Direction direction) {
   return p;
 }
 
+/// The data gradient of `p` as a convolution of its own, where it is one that oneDNN can take.
+bool Turn(Problem* p) {
+  Problem t = *p;
+  std::swap(t.x, t.y);
+  std::swap(t.w.dims[0], t.w.dims[1]);
+  for (size_t i = 0; i < p->strides.size(); ++i) {
+    const int64_t reach = (p->w.dims[2 + i] - 1) * (p->dilations[i] + 1);
+    t.pads_begin[i] = reach - p->pads_begin[i];
+    t.pads_end[i] = t.y.dims[2 + i] - t.x.dims[2 + i] + p->pads_begin[i];
+    if (p->strides[i] != 1 || t.pads_begin[i] < 0 || t.pads_end[i] < 0) return false;
+  }
+  if (p->group != 1) return false;
+  t.turned = true;
+  *p = std::move(t);
+  return true;
+}
+
 /// What oneDNN chose for a problem, with the layouts that it wants.
 struct Chosen {
   dnnl::primitive primitive;
@@ -102,10 +130,7 @@ struct Types {
 
 Chosen Choose(const Problem& p, Direction direction, const Types& types,
               const dnnl::engine& engine) {
-  const bool few =
-      direction == Direction::kBackwardData && p.x.dims[1] <= kFewChannels && p.group == 1;
   const auto data = [&](const TensorDesc& t, memory::data_type type) {
-    if (few) return memory::desc(t.dims, type, StridesOf(t.dims, Layout::kRowMajor));
     if (p.x.layout == Layout::kChannelsLast)
       return memory::desc(t.dims, type, StridesOf(t.dims, p.x.layout));
     return memory::desc(t.dims, type, Tag::any);
@@ -173,7 +198,9 @@ class Conv final : public PreparedKernel {
  public:
   static PrepareResult Prepare(const CallSpec& call, const PrepareOptions& options,
                                Direction direction) {
-    auto kernel = std::unique_ptr<Conv>(new Conv(call, options, direction));
+    Problem problem = Analyse(call, direction);
+    if (direction == Direction::kBackwardData && Turn(&problem)) direction = Direction::kForward;
+    auto kernel = std::unique_ptr<Conv>(new Conv(call, options, problem, direction));
     kernel->Create();
     return std::unique_ptr<PreparedKernel>(std::move(kernel));
   }
@@ -182,10 +209,12 @@ class Conv final : public PreparedKernel {
            const RunContext&) noexcept override;
 
  private:
-  Conv(const CallSpec& call, const PrepareOptions& options, Direction direction);
+  Conv(const CallSpec& call, const PrepareOptions& options, const Problem& problem,
+       Direction direction);
   void Create();
   void PlanStage(Stage& s, const TensorDesc& t, const memory::desc& inner, bool is_result);
   void Bring(Stage& s, const void* data, void* workspace);
+  const void* Reversed(const void* weights, void* workspace) const;
   void Finish(const float* wide, const float* bias, void* y) const;
 
   Problem problem_;
@@ -196,7 +225,7 @@ class Conv final : public PreparedKernel {
   bool relu_, bias_after_;
   dnnl::engine engine_{dnnl::engine::kind::cpu, 0};
   Stage a_, b_, result_;
-  int64_t bias_at_ = -1;
+  int64_t bias_at_ = -1, reversed_at_ = -1;
   int bias_slot_ = -1;
   WorkspacePlan plan_;
   OneDnnPrimitive primitive_;
@@ -204,8 +233,9 @@ class Conv final : public PreparedKernel {
 
 Stage StageOf(const TensorDesc& t) { return {t.dtype, t.elements()}; }
 
-Conv::Conv(const CallSpec& call, const PrepareOptions& options, Direction direction)
-    : problem_(Analyse(call, direction)),
+Conv::Conv(const CallSpec& call, const PrepareOptions& options, const Problem& problem,
+           Direction direction)
+    : problem_(problem),
       direction_(direction),
       vec_(Vec()),
       threads_(problem_.flops() < kFlopsForThreads ? 1 : std::max(options.threads, 1)),
@@ -250,8 +280,12 @@ void Conv::Create() {
 void Conv::PlanStage(Stage& s, const TensorDesc& t, const memory::desc& inner, bool is_result) {
   const bool same_type = OneDnnType(s.type) == inner.get_data_type();
   if (!same_type || (is_result && bias_after_)) s.wide_at = plan_.Take(s.elements * 4);
-  const memory::dims dims = &t == &problem_.w ? problem_.WeightDims() : t.dims;
-  const memory::desc plain(dims, inner.get_data_type(), StridesOf(dims, t.layout));
+  const bool is_weights = &t == &problem_.w;
+  const memory::dims dims = is_weights ? problem_.WeightDims() : t.dims;
+  const memory::desc plain(dims, inner.get_data_type(),
+                           is_weights ? problem_.WeightStrides() : StridesOf(dims, t.layout));
+  if (is_weights && problem_.turned && t.elements() > t.dims[0] * t.dims[1])
+    reversed_at_ = plan_.Take(static_cast<int64_t>(plain.get_size()));
   if (inner == plain) return;
   s.inner_at = plan_.Take(static_cast<int64_t>(inner.get_size()));
   const memory::desc &from = is_result ? inner : plain, &to = is_result ? plain : inner;
@@ -272,12 +306,33 @@ void Conv::Bring(Stage& s, const void* data, void* workspace) {
     WidenAll(threads_, s.type, data, wide, s.elements);
     plain = wide;
   }
+  if (&s == &b_ && reversed_at_ >= 0) plain = Reversed(plain, workspace);
   const void* inner = plain;
   if (s.inner_at >= 0) {
     inner = At<std::byte>(workspace, s.inner_at);
     s.Reorder(plain, inner, workspace);
   }
   primitive_.SetData(s.slot, inner);
+}
+
+/// The taps of each pair of channels from the last to the first.
+const void* Conv::Reversed(const void* weights, void* workspace) const {
+  void* reversed = At<std::byte>(workspace, reversed_at_);
+  const int64_t pairs = problem_.w.dims[0] * problem_.w.dims[1],
+                taps = problem_.w.elements() / pairs;
+  const auto copy = [&]<typename T>(const T* from, T* to) {
+    ParallelRanges(ThreadsFor(threads_, pairs * taps * SizeOf(compute_) * 2), pairs, 1,
+                   [&](int64_t begin, int64_t end) {
+                     for (int64_t i = begin; i < end; ++i)
+                       std::reverse_copy(from + i * taps, from + (i + 1) * taps, to + i * taps);
+                   });
+  };
+  if (compute_ == DType::kFloat32) {
+    copy(static_cast<const float*>(weights), static_cast<float*>(reversed));
+  } else {
+    copy(static_cast<const uint16_t*>(weights), static_cast<uint16_t*>(reversed));
+  }
+  return reversed;
 }
 
 /// Bias of a transposed convolution, relu and the one rounding. `wide` is null when y holds the

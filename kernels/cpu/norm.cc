@@ -4,13 +4,16 @@
 //
 // Two shapes of loop. Rows: row-major data, one channel's S values lie together for each n; a task
 // is a channel. Columns: channels-last and [N, C] data, a task is a chunk of rows whose number
-// depends on the shape alone. Statistics: two passes over each block in the cache, one over memory.
-// The first finds the mean, rounded to fp32; the second the sums of the deviations from it and of
-// their squares, which also gives back what the rounding took. Blocks are joined in double (Chan,
-// Golub, LeVeque), in their order.
+// depends on the shape alone. Few channels would leave lanes empty, so several rows are seen as one
+// row of `wide` columns, with the coefficients repeated, and their sums are added up at the end of
+// a chunk. Statistics: two passes over each block in the cache, one over memory. The first finds
+// the mean, rounded to fp32; the second the sums of the deviations from it and of their squares,
+// which also gives back what the rounding took. Blocks are joined in double (Chan, Golub, LeVeque),
+// in their order.
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/common.h"
@@ -21,6 +24,8 @@ namespace {
 
 /// Elements of one chunk of rows in the column form.
 constexpr int64_t kChunk = 16 * 1024;
+/// Columns that keep the vectors of every instruction set full, several at a time.
+constexpr int64_t kLanes = 16, kWideColumns = 64;
 
 /// x as [n, c, s] by rows, or as [rows, c] by columns.
 struct Shape {
@@ -29,7 +34,17 @@ struct Shape {
 
   int64_t count() const { return n * s; }
   int64_t elements() const { return n * c * s; }
-  int64_t chunk_rows() const { return std::clamp<int64_t>(kChunk / c, 8, 256); }
+  /// Rows that are seen as one, and its columns.
+  int64_t tile() const {
+    int64_t t = kLanes / std::gcd(c, kLanes);
+    while (c * t < kWideColumns) t *= 2;
+    return t;
+  }
+  int64_t wide() const { return c * tile(); }
+  /// A multiple of tile().
+  int64_t chunk_rows() const {
+    return CeilDiv(std::clamp<int64_t>(kChunk / c, 8, 256 * tile()), tile()) * tile();
+  }
   int64_t chunks() const { return CeilDiv(count(), chunk_rows()); }
 };
 
@@ -68,17 +83,36 @@ class BatchNorm : public PreparedKernel {
  protected:
   BatchNorm(const TensorDesc& x, int threads)
       : p_(ShapeOf(x)), vec_(Vec()), threads_(ThreadsFor(threads, p_.elements() * 8)) {
-    coefficients_ = plan_.Take(4 * p_.c * 4);
+    coefficients_ = plan_.Take(4 * p_.wide() * 4);
     if (!p_.columns) return;
     partial_a_ = plan_.Take(p_.chunks() * p_.c * 8);
     partial_b_ = plan_.Take(p_.chunks() * p_.c * 8);
     // Three rows of sums and, for low data, widened rows: a chunk of x and of dy.
-    task_floats_ = 3 * p_.c + 2 * std::max(p_.chunk_rows() * p_.c, kBlock);
+    task_floats_ = 3 * p_.wide() + 2 * std::max(p_.chunk_rows() * p_.c, kBlock);
     tasks_at_ = plan_.Take(threads_ * task_floats_ * 4);
   }
 
   float* Coefficient(void* workspace, int k) const {
-    return At<float>(workspace, coefficients_) + k * p_.c;
+    return At<float>(workspace, coefficients_) + k * p_.wide();
+  }
+  /// Repeats the coefficients of the channels over the columns of a wide row.
+  void SpreadCoefficients(void* workspace, int count) const {
+    if (!p_.columns) return;
+    for (int k = 0; k < count; ++k) Spread(Coefficient(workspace, k));
+  }
+  void Spread(float* channels) const {
+    for (int64_t i = p_.c; i < p_.wide(); ++i) channels[i] = channels[i - p_.c];
+  }
+  /// The sums of the channels from those of a wide row, in their order.
+  void Gather(float* columns) const {
+    for (int64_t i = p_.c; i < p_.wide(); ++i) columns[i % p_.c] += columns[i];
+  }
+  /// f(first row, rows, columns of a row): the wide rows of [begin, end), then the rows left over.
+  template <typename F>
+  void ForEachWide(int64_t begin, int64_t end, F f) const {
+    const int64_t wide = (end - begin) / p_.tile(), left = (end - begin) % p_.tile();
+    if (wide > 0) f(int64_t{0}, wide, p_.wide());
+    if (left > 0) f(wide * p_.tile(), left, p_.c);
   }
 
   /// f(begin, end, scratch) over rows in chunks, one contiguous range of chunks per thread.
@@ -104,10 +138,13 @@ class BatchNorm : public PreparedKernel {
                 *b = Coefficient(workspace, 2);
     if (p_.columns) {
       return ForEachChunk(workspace, [&](int64_t, int64_t begin, int64_t end, float* scratch) {
-        float* buffer = scratch + 3 * p_.c;
+        float* buffer = scratch + 3 * p_.wide();
         const float* in = Widened(x_type, x, begin, end, buffer);
         float* out = OutputBlock(y_type, y, begin * p_.c, buffer);
-        vec_.affine_columns(in, end - begin, shift, a, b, relu, out, p_.c);
+        ForEachWide(begin, end, [&](int64_t first, int64_t rows, int64_t columns) {
+          vec_.affine_columns(in + first * p_.c, rows, shift, a, b, relu, out + first * p_.c,
+                              columns);
+        });
         StoreBlock(y_type, out, y, begin * p_.c, (end - begin) * p_.c);
       });
     }
@@ -150,6 +187,7 @@ class Train final : public BatchNorm {
     if (p_.columns) {
       ColumnMoments(inputs[0], workspace);
       for (int64_t c = 0; c < p_.c; ++c) Finish(channels, c, JoinColumn(workspace, c));
+      SpreadCoefficients(workspace, 3);
     } else {
       ParallelRanges(threads_, p_.c, 1, [&](int64_t begin, int64_t end) {
         for (int64_t c = begin; c < end; ++c) Finish(channels, c, RowMoments(inputs[0], c));
@@ -184,29 +222,45 @@ class Train final : public BatchNorm {
   void ColumnMoments(const void* x, void* workspace) const {
     double *means = At<double>(workspace, partial_a_), *squares = At<double>(workspace, partial_b_);
     ForEachChunk(workspace, [&](int64_t chunk, int64_t begin, int64_t end, float* scratch) {
-      float *mean = scratch, *sum = scratch + p_.c, *square = scratch + 2 * p_.c;
-      std::fill_n(scratch, 3 * p_.c, 0.0f);
-      const float* rows = Widened(x_type_, x, begin, end, scratch + 3 * p_.c);
-      vec_.column_reduce[static_cast<int>(RowOp::kSum)](rows, end - begin, p_.c, p_.c, mean);
+      float *mean = scratch, *sum = mean + p_.wide(), *square = sum + p_.wide();
+      std::fill_n(scratch, 3 * p_.wide(), 0.0f);
+      const float* data = Widened(x_type_, x, begin, end, scratch + 3 * p_.wide());
+      ForEachWide(begin, end, [&](int64_t first, int64_t rows, int64_t columns) {
+        vec_.column_reduce[static_cast<int>(RowOp::kSum)](data + first * p_.c, rows, columns,
+                                                          columns, mean);
+      });
+      Gather(mean);
       const float count = static_cast<float>(end - begin);
       for (int64_t c = 0; c < p_.c; ++c) mean[c] /= count;
-      vec_.column_moments_around(rows, end - begin, p_.c, p_.c, mean, sum, square);
+      Spread(mean);
+      ForEachWide(begin, end, [&](int64_t first, int64_t rows, int64_t columns) {
+        vec_.column_moments_around(data + first * p_.c, rows, columns, columns, mean, sum, square);
+      });
+      Gather(sum);
+      Gather(square);
+      const double each = 1 / static_cast<double>(end - begin);
       for (int64_t c = 0; c < p_.c; ++c) {
-        Moments m;
-        m.Join(static_cast<double>(end - begin), static_cast<double>(mean[c]),
-               static_cast<double>(sum[c]), static_cast<double>(square[c]));
-        means[chunk * p_.c + c] = m.mean;
-        squares[chunk * p_.c + c] = m.m2;
+        const double s = static_cast<double>(sum[c]);
+        means[chunk * p_.c + c] = static_cast<double>(mean[c]) + s * each;
+        squares[chunk * p_.c + c] = std::max(static_cast<double>(square[c]) - s * s * each, 0.0);
       }
     });
   }
+  /// All chunks of a channel: no division per chunk, which would take longer than the data.
   Moments JoinColumn(void* workspace, int64_t c) const {
     const double *means = At<double>(workspace, partial_a_),
                  *squares = At<double>(workspace, partial_b_);
+    const auto rows = [&](int64_t chunk) {
+      return static_cast<double>(std::min(p_.chunk_rows(), p_.count() - chunk * p_.chunk_rows()));
+    };
     Moments m;
-    for (int64_t chunk = 0; chunk < p_.chunks(); ++chunk) {
-      const int64_t rows = std::min(p_.chunk_rows(), p_.count() - chunk * p_.chunk_rows());
-      m.Join(static_cast<double>(rows), means[chunk * p_.c + c], 0, squares[chunk * p_.c + c]);
+    m.count = static_cast<double>(p_.count());
+    const int64_t chunks = p_.chunks();
+    for (int64_t i = 0; i < chunks; ++i) m.mean += rows(i) * means[i * p_.c + c];
+    m.mean /= m.count;
+    for (int64_t i = 0; i < chunks; ++i) {
+      const double d = means[i * p_.c + c] - m.mean;
+      m.m2 += squares[i * p_.c + c] + rows(i) * d * d;
     }
     return m;
   }
@@ -256,6 +310,9 @@ class Backward final : public BatchNorm {
            const RunContext&) noexcept override {
     const auto* mean = static_cast<const float*>(inputs[3]);
     if (p_.columns) {
+      std::copy_n(mean, p_.c, Coefficient(workspace, 3));
+      Spread(Coefficient(workspace, 3));
+      mean = Coefficient(workspace, 3);
       ColumnSums(inputs[0], inputs[1], mean, workspace);
       const double *sums = At<double>(workspace, partial_a_),
                    *dots = At<double>(workspace, partial_b_);
@@ -267,6 +324,7 @@ class Backward final : public BatchNorm {
         }
         Finish(inputs, outputs, c, sum, dot, workspace);
       }
+      SpreadCoefficients(workspace, 3);
     } else {
       ParallelRanges(threads_, p_.c, 1, [&](int64_t begin, int64_t end) {
         float a[kBlock], b[kBlock];
@@ -289,12 +347,17 @@ class Backward final : public BatchNorm {
   void ColumnSums(const void* x, const void* dy, const float* mean, void* workspace) const {
     double *sums = At<double>(workspace, partial_a_), *dots = At<double>(workspace, partial_b_);
     ForEachChunk(workspace, [&](int64_t chunk, int64_t begin, int64_t end, float* scratch) {
-      float *sum = scratch, *dot = scratch + p_.c;
-      std::fill_n(sum, 2 * p_.c, 0.0f);
-      float* buffer = scratch + 3 * p_.c;
-      const float* x_rows = Widened(x_type_, x, begin, end, buffer);
-      const float* dy_rows = Widened(dy_type_, dy, begin, end, buffer + p_.chunk_rows() * p_.c);
-      vec_.column_dot_around(dy_rows, x_rows, end - begin, p_.c, p_.c, mean, sum, dot);
+      float *sum = scratch, *dot = sum + p_.wide();
+      std::fill_n(sum, 2 * p_.wide(), 0.0f);
+      float* buffer = scratch + 3 * p_.wide();
+      const float* x_data = Widened(x_type_, x, begin, end, buffer);
+      const float* dy_data = Widened(dy_type_, dy, begin, end, buffer + p_.chunk_rows() * p_.c);
+      ForEachWide(begin, end, [&](int64_t first, int64_t rows, int64_t columns) {
+        vec_.column_dot_around(dy_data + first * p_.c, x_data + first * p_.c, rows, columns,
+                               columns, mean, sum, dot);
+      });
+      Gather(sum);
+      Gather(dot);
       for (int64_t c = 0; c < p_.c; ++c) {
         sums[chunk * p_.c + c] = static_cast<double>(sum[c]);
         dots[chunk * p_.c + c] = static_cast<double>(dot[c]);
@@ -326,11 +389,14 @@ class Backward final : public BatchNorm {
                 *c = Coefficient(workspace, 2);
     if (p_.columns) {
       return ForEachChunk(workspace, [&](int64_t, int64_t begin, int64_t end, float* scratch) {
-        float *x_buffer = scratch + 3 * p_.c, *dy_buffer = x_buffer + p_.chunk_rows() * p_.c;
+        float *x_buffer = scratch + 3 * p_.wide(), *dy_buffer = x_buffer + p_.chunk_rows() * p_.c;
         const float* x = Widened(x_type_, inputs[0], begin, end, x_buffer);
         const float* dy = Widened(dy_type_, inputs[1], begin, end, dy_buffer);
         float* out = OutputBlock(dx_type_, dx, begin * p_.c, dy_buffer);
-        vec_.norm_bwd_columns(dy, x, end - begin, mean, a, b, c, out, p_.c);
+        ForEachWide(begin, end, [&](int64_t first, int64_t rows, int64_t columns) {
+          const int64_t at = first * p_.c;
+          vec_.norm_bwd_columns(dy + at, x + at, rows, mean, a, b, c, out + at, columns);
+        });
         StoreBlock(dx_type_, out, dx, begin * p_.c, (end - begin) * p_.c);
       });
     }
@@ -371,6 +437,7 @@ class Infer final : public BatchNorm {
           static_cast<double>(in(1)) / std::sqrt(static_cast<double>(in(4)) + epsilon_));
       Coefficient(workspace, 2)[c] = in(2);
     }
+    SpreadCoefficients(workspace, 3);
     Apply(x_type_, inputs[0], y_type_, outputs[0], relu_, workspace);
   }
 

@@ -3,12 +3,19 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
+
+#include "runtime/base/recycle.h"
 
 namespace ampc::cpu {
 
 void OneDnnPrimitive::Execute(void* workspace) noexcept {
   if (scratch_ >= 0) SetData(scratch_, At<std::byte>(workspace, scratch_at_));
   const ScopedThreads scope(threads_);
+  // oneDNN builds a hash map in every execute; what it makes in the first one may stay.
+  std::optional<RecyclingScope> recycling;
+  if (executed_) recycling.emplace();
+  executed_ = true;
   const dnnl_status_t status = dnnl_primitive_execute(primitive_.get(), stream_.get(),
                                                       static_cast<int>(args_.size()), args_.data());
   if (status != dnnl_success) {

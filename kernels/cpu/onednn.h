@@ -4,7 +4,8 @@
 //
 // dnnl.hpp is heavy and throws; only the files that include this header see it, and every exception
 // ends in CatchOneDnn. Arguments are memory objects without memory; Run sets their handles and
-// executes through the C interface, which builds no map. Scratch memory is the caller's (scratchpad
+// executes through the C interface. oneDNN builds a map of the arguments all the same: its nodes
+// come from recycled slots (runtime/base/recycle.h). Scratch memory is the caller's (scratchpad
 // mode user).
 //
 // A primitive is tied to the thread count under which it was made, so creation and execution both
@@ -77,6 +78,7 @@ class OneDnnPrimitive {
   int threads_ = 1;
   int scratch_ = -1;
   int64_t scratch_at_ = 0;
+  bool executed_ = false;
 };
 
 dnnl::memory::data_type OneDnnType(DType t);

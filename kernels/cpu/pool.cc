@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Max and average pooling over one to three axes, and their gradients.
 //
-// The lanes of a vector are the outputs of one row (row-major data: x strided by the window's
-// stride) or the channels (channels-last). Forward: a task is a plane, or an (n, output row).
-// Backward: row-major planes are summed by one task each, output by output; channels-last gathers
-// each input position from the windows that cover it. Either way one thread makes a sum, in an
-// order that depends on shapes alone.
+// The lanes of a vector are the outputs of one row with all their channels (channels-last), of one
+// row (row-major), or of a whole plane where no window leaves the input; `Lanes` says where they
+// see x. Many channels are lanes enough: those are taken output by output. Forward: a task is a
+// plane, or an (n, output row). Backward: row-major planes are summed by one task each, output by
+// output; channels-last a task is a band of input positions: max adds each output where its index
+// points, average adds rows. Either way one thread makes a sum, in an order that depends on shapes
+// alone.
 
 #include <algorithm>
 #include <array>
@@ -17,6 +19,11 @@
 
 namespace ampc::cpu {
 namespace {
+
+/// From so many channels on, loops over the channels of one output fill the vectors.
+constexpr int64_t kManyChannels = 32;
+/// Sums that a task of the channels-last gradient of max pooling keeps: 64 KiB.
+constexpr int64_t kBandFloats = 16 * 1024;
 
 /// Spatial axes, leading ones of length 1.
 using Axes3 = std::array<int64_t, 3>;
@@ -42,6 +49,10 @@ struct Pool {
     return o * stride[axis] - pad[axis] + k * dilation[axis];
   }
   bool IsInside(size_t axis, int64_t at) const { return at >= 0 && at < in[axis]; }
+  /// No window of the axis leaves the input.
+  bool IsFull(size_t axis) const {
+    return std::ranges::all_of(taps[axis], [&](int64_t t) { return t == kernel[axis]; });
+  }
   float Share(int64_t o0, int64_t o1, int64_t o2) const {
     const int64_t count =
         count_include_pad ? Volume(kernel) : taps[0][o0] * taps[1][o1] * taps[2][o2];
@@ -87,8 +98,38 @@ Pool ReadPool(const CallSpec& call, const TensorDesc& x, const TensorDesc& y) {
   return p;
 }
 
-/// f(tap along axis 0, along axis 1, input position along 0, along 1) for the window rows of output
-/// (o0, o1).
+/// Where the lanes see x, relative to the first lane: as an element, and as a position in the
+/// plane.
+struct Lanes {
+  std::vector<int32_t> offset, position;
+
+  void Add(int64_t o, int64_t p) {
+    offset.push_back(static_cast<int32_t>(o));
+    position.push_back(static_cast<int32_t>(p));
+  }
+};
+
+/// The outputs of one row, channel by channel.
+Lanes RowLanes(const Pool& p) {
+  Lanes lanes;
+  for (int64_t o = 0; o < p.out[2]; ++o) {
+    for (int64_t c = 0; c < p.c; ++c) lanes.Add(o * p.stride[2] * p.c + c, o * p.stride[2]);
+  }
+  return lanes;
+}
+/// The outputs of a plane along axes 1 and 2.
+Lanes PlaneLanes(const Pool& p) {
+  Lanes lanes;
+  for (int64_t o1 = 0; o1 < p.out[1]; ++o1) {
+    for (int64_t o2 = 0; o2 < p.out[2]; ++o2) {
+      const int64_t at = o1 * p.stride[1] * p.in[2] + o2 * p.stride[2];
+      lanes.Add(at, at);
+    }
+  }
+  return lanes;
+}
+
+/// f(input row) for the window rows of output (o0, o1).
 template <typename F>
 void ForEachWindowRow(const Pool& p, int64_t o0, int64_t o1, F f) {
   for (int64_t k0 = 0; k0 < p.kernel[0]; ++k0) {
@@ -109,7 +150,12 @@ class PoolKernel : public PreparedKernel {
   PoolKernel(const Pool& p, int threads)
       : p_(p),
         vec_(Vec()),
-        threads_(ThreadsFor(threads, p.n * p.c * (Pool::Volume(p.in) + Pool::Volume(p.out)) * 4)) {}
+        threads_(ThreadsFor(threads, p.n * p.c * (Pool::Volume(p.in) + Pool::Volume(p.out)) * 4)),
+        many_(p.last && p.c >= kManyChannels && p.stride[2] > 1),
+        whole_(!p.last && p.IsFull(1) && p.IsFull(2)) {
+    if (p.last && !many_) lanes_ = RowLanes(p);
+    if (whole_) lanes_ = PlaneLanes(p);
+  }
 
   int64_t in_size() const { return Pool::Volume(p_.in); }
   int64_t out_size() const { return Pool::Volume(p_.out); }
@@ -130,6 +176,8 @@ class PoolKernel : public PreparedKernel {
   Pool p_;
   const VecOps& vec_;
   int threads_;
+  bool many_, whole_;  // channels-last, output by output; row-major, a plane at once
+  Lanes lanes_;
   int64_t task_floats_ = 0;
 };
 
@@ -137,13 +185,12 @@ class PoolKernel : public PreparedKernel {
 class Forward final : public PoolKernel {
  public:
   Forward(const Pool& p, bool max, int threads) : PoolKernel(p, threads), max_(max) {
-    // Row-major: a plane of x and a row of outputs with its positions. Channels-last: C values,
-    // theirs, and x's.
-    lanes_ = p.last ? p.c : p.out[2];
-    row_floats_ = CeilDiv(lanes_, 16) * 16;
-    task_floats_ = 2 * row_floats_ + (p.last       ? row_floats_
-                                      : IsLow(p.a) ? CeilDiv(in_size(), 16) * 16
-                                                   : 0);
+    // Values and their positions, then x as floats: channels-last a row or the channels of one
+    // output, row-major a plane.
+    count_ = many_ ? p.c : p.last ? p.out[2] * p.c : whole_ ? p.out[1] * p.out[2] : p.out[2];
+    row_floats_ = CeilDiv(count_, 16) * 16;
+    const int64_t x_floats = many_ ? p.c : !IsLow(p.a) ? 0 : p.last ? p.in[2] * p.c : in_size();
+    task_floats_ = 2 * row_floats_ + CeilDiv(x_floats, 16) * 16;
   }
 
   void Run(std::span<const void* const> inputs, std::span<void* const> outputs, void* workspace,
@@ -151,19 +198,83 @@ class Forward final : public PoolKernel {
     auto* index = max_ && outputs.size() > 1 ? static_cast<int32_t*>(outputs[1]) : nullptr;
     if (p_.last) {
       ForEachItem(workspace, p_.n * p_.out[0] * p_.out[1], [&](int64_t row, float* scratch) {
-        ChannelsLastRow(inputs[0], outputs[0], index, row, scratch);
+        if (many_) {
+          ManyChannelsRow(inputs[0], outputs[0], index, row, scratch);
+        } else {
+          FewChannelsRow(inputs[0], outputs[0], index, row, scratch);
+        }
       });
     } else {
       ForEachItem(workspace, p_.n * p_.c, [&](int64_t plane, float* scratch) {
-        Plane(inputs[0], outputs[0], index, plane, scratch);
+        if (whole_) {
+          WholePlane(inputs[0], outputs[0], index, plane, scratch);
+        } else {
+          Plane(inputs[0], outputs[0], index, plane, scratch);
+        }
       });
     }
   }
 
  private:
   void Start(float* best, int32_t* where) const {
-    std::fill_n(best, lanes_, max_ ? -INFINITY : 0.0f);
-    std::fill_n(where, lanes_, -1);
+    std::fill_n(best, count_, max_ ? -INFINITY : 0.0f);
+    std::fill_n(where, count_, -1);
+  }
+  /// The first n lanes from x on, the first of which is at position `index`.
+  void Take(const float* x, int64_t index, float* best, int32_t* where, int64_t n) const {
+    if (max_) {
+      vec_.max_gather(x, lanes_.offset.data(), lanes_.position.data(), static_cast<int32_t>(index),
+                      best, where, n);
+    } else {
+      vec_.add_gather(x, lanes_.offset.data(), best, n);
+    }
+  }
+  void Finish(const float* best, const int32_t* where, void* y, int32_t* index, int64_t to) const {
+    Narrow(p_.y, best, Offset(y, to * SizeOf(p_.y)), count_);
+    if (index != nullptr) std::memcpy(index + to, where, static_cast<size_t>(count_) * 4);
+  }
+
+  void WholePlane(const void* x, void* y, int32_t* index, int64_t plane, float* scratch) const {
+    float* best = scratch;
+    auto* where = reinterpret_cast<int32_t*>(scratch + row_floats_);
+    const float* in = FloatBlock(p_.a, x, plane * in_size(), in_size(), scratch + 2 * row_floats_);
+    for (int64_t o0 = 0; o0 < p_.out[0]; ++o0) {
+      Start(best, where);
+      ForEachWindowRow(p_, o0, 0, [&](int64_t i01) {
+        for (int64_t k = 0; k < p_.kernel[2]; ++k) {
+          const int64_t at = i01 * p_.in[2] + k * p_.dilation[2];
+          Take(in + at, at, best, where, count_);
+        }
+      });
+      if (!max_) vec_.scale(best, p_.Share(o0, 0, 0), best, count_);
+      Finish(best, where, y, index, plane * out_size() + o0 * count_);
+    }
+  }
+
+  void FewChannelsRow(const void* x, void* y, int32_t* index, int64_t row, float* scratch) const {
+    float* best = scratch;
+    auto* where = reinterpret_cast<int32_t*>(scratch + row_floats_);
+    const int64_t n = row / (p_.out[0] * p_.out[1]), o0 = row / p_.out[1] % p_.out[0],
+                  o1 = row % p_.out[1], in_row = p_.in[2] * p_.c;
+    Start(best, where);
+    ForEachWindowRow(p_, o0, o1, [&](int64_t i01) {
+      const float* in = FloatBlock(p_.a, x, n * in_size() * p_.c + i01 * in_row, in_row,
+                                   scratch + 2 * row_floats_);
+      for (int64_t k = 0; k < p_.kernel[2]; ++k) {
+        const auto [first, end] = p_.Inside(2, k);
+        if (first == end) continue;
+        const int64_t at = p_.At(2, first, k);
+        Take(in + at * p_.c, i01 * p_.in[2] + at, best + first * p_.c, where + first * p_.c,
+             (end - first) * p_.c);
+      }
+    });
+    if (!max_ && p_.IsFull(2)) {
+      vec_.scale(best, p_.Share(o0, o1, 0), best, count_);
+    } else if (!max_) {
+      for (int64_t o2 = 0; o2 < p_.out[2]; ++o2)
+        vec_.scale(best + o2 * p_.c, p_.Share(o0, o1, o2), best + o2 * p_.c, p_.c);
+    }
+    Finish(best, where, y, index, row * count_);
   }
 
   void Plane(const void* x, void* y, int32_t* index, int64_t plane, float* scratch) const {
@@ -198,13 +309,11 @@ class Forward final : public PoolKernel {
       if (!max_) {
         for (int64_t o2 = 0; o2 < p_.out[2]; ++o2) best[o2] *= p_.Share(o0, o1, o2);
       }
-      const int64_t to = plane * out_size() + row * p_.out[2];
-      Narrow(p_.y, best, Offset(y, to * SizeOf(p_.y)), lanes_);
-      if (index != nullptr) std::memcpy(index + to, where, static_cast<size_t>(lanes_) * 4);
+      Finish(best, where, y, index, plane * out_size() + row * p_.out[2]);
     }
   }
 
-  void ChannelsLastRow(const void* x, void* y, int32_t* index, int64_t row, float* scratch) const {
+  void ManyChannelsRow(const void* x, void* y, int32_t* index, int64_t row, float* scratch) const {
     float* best = scratch;
     auto* where = reinterpret_cast<int32_t*>(scratch + row_floats_);
     float* buffer = scratch + 2 * row_floats_;
@@ -226,32 +335,45 @@ class Forward final : public PoolKernel {
         }
       });
       if (!max_) vec_.scale(best, p_.Share(o0, o1, o2), best, p_.c);
-      const int64_t to = (row * p_.out[2] + o2) * p_.c;
-      Narrow(p_.y, best, Offset(y, to * SizeOf(p_.y)), p_.c);
-      if (index != nullptr) std::memcpy(index + to, where, static_cast<size_t>(p_.c) * 4);
+      Finish(best, where, y, index, (row * p_.out[2] + o2) * p_.c);
     }
   }
 
   bool max_;
-  int64_t lanes_, row_floats_;
+  int64_t count_, row_floats_;  // outputs at a time
 };
 
 class Backward final : public PoolKernel {
  public:
   Backward(const Pool& p, bool max, int threads) : PoolKernel(p, threads), max_(max) {
-    // Row-major: planes of dx and dy, a row of outputs. Channels-last: C sums and a widened row of
-    // dy.
-    task_floats_ =
-        p.last ? 2 * CeilDiv(p.c, 16) * 16
-               : (CeilDiv(in_size(), 16) + CeilDiv(out_size(), 16) + CeilDiv(p.out[2], 16)) * 16;
+    outer_ = p.in[0] > 1 ? 0 : p.in[1] > 1 ? 1 : 2;
+    for (size_t axis = outer_ + 1; axis < 3; ++axis) {
+      inner_in_ *= p.in[axis];
+      inner_out_ *= p.out[axis];
+    }
+    band_ = std::clamp<int64_t>(kBandFloats / (inner_in_ * p.c), 1, p.in[outer_]);
+    const auto padded = [](int64_t floats) { return CeilDiv(floats, 16) * 16; };
+    if (!p.last) {  // planes of dx and dy, outputs with their share
+      share_at_ = padded(in_size()) + padded(out_size());
+      task_floats_ = share_at_ + padded(p.out[1] * p.out[2]);
+    } else if (max) {  // sums of a band, a block of dy
+      task_floats_ = padded(band_ * inner_in_ * p.c) + padded(std::max(kBlock, p.c));
+    } else {  // a row of sums, a row of dy
+      task_floats_ = padded(p.in[2] * p.c) + padded(p.out[2] * p.c);
+    }
   }
 
   void Run(std::span<const void* const> inputs, std::span<void* const> outputs, void* workspace,
            const RunContext&) noexcept override {
     const auto* index = max_ ? static_cast<const int32_t*>(inputs[1]) : nullptr;
-    if (p_.last) {
+    if (p_.last && max_) {
+      const int64_t bands = CeilDiv(p_.in[outer_], band_);
+      ForEachItem(workspace, p_.n * bands, [&](int64_t i, float* scratch) {
+        MaxBand(inputs[0], index, outputs[0], i / bands, i % bands * band_, scratch);
+      });
+    } else if (p_.last) {
       ForEachItem(workspace, p_.n * p_.in[0] * p_.in[1], [&](int64_t row, float* scratch) {
-        ChannelsLastRow(inputs[0], index, outputs[0], row, scratch);
+        AverageRow(inputs[0], outputs[0], row, scratch);
       });
     } else {
       ForEachItem(workspace, p_.n * p_.c, [&](int64_t plane, float* scratch) {
@@ -272,13 +394,24 @@ class Backward final : public PoolKernel {
         if (where[o] >= 0 && where[o] < in_size()) acc[where[o]] += d[o];
       }
     } else {
-      SpreadPlane(d, acc, scratch + (CeilDiv(in_size(), 16) + CeilDiv(out_size(), 16)) * 16);
+      SpreadPlane(d, acc, scratch + share_at_);
     }
     StoreBlock(p_.y, acc, dx, plane * in_size(), in_size());
   }
 
-  /// acc += what each output of dy gives to its window; `share` holds a row of outputs.
+  /// acc += what each output of dy gives to its window; `share` holds a row or a plane of outputs.
   void SpreadPlane(const float* dy, float* acc, float* share) const {
+    const int64_t plane = p_.out[1] * p_.out[2];
+    for (int64_t o0 = 0; whole_ && o0 < p_.out[0]; ++o0) {
+      vec_.scale(dy + o0 * plane, p_.Share(o0, 0, 0), share, plane);
+      ForEachWindowRow(p_, o0, 0, [&](int64_t i01) {
+        for (int64_t k = 0; k < p_.kernel[2]; ++k) {
+          vec_.add_scatter(share, lanes_.offset.data(), acc + i01 * p_.in[2] + k * p_.dilation[2],
+                           plane);
+        }
+      });
+    }
+    if (whole_) return;
     for (int64_t row = 0; row < p_.out[0] * p_.out[1]; ++row) {
       const int64_t o0 = row / p_.out[1], o1 = row % p_.out[1];
       for (int64_t o2 = 0; o2 < p_.out[2]; ++o2)
@@ -304,36 +437,80 @@ class Backward final : public PoolKernel {
     return (at + p_.pad[axis] - o * p_.stride[axis]) % p_.dilation[axis] == 0;
   }
 
-  void ChannelsLastRow(const void* dy, const int32_t* index, void* dx, int64_t row,
-                       float* scratch) const {
-    float *acc = scratch, *buffer = scratch + CeilDiv(p_.c, 16) * 16;
-    const int64_t n = row / (p_.in[0] * p_.in[1]), i0 = row / p_.in[1] % p_.in[0],
-                  i1 = row % p_.in[1];
-    const auto [first0, end0] = Covering(0, i0);
-    const auto [first1, end1] = Covering(1, i1);
-    for (int64_t i2 = 0; i2 < p_.in[2]; ++i2) {
-      const auto [first2, end2] = Covering(2, i2);
-      std::fill_n(acc, p_.c, 0.0f);
-      for (int64_t o0 = first0; o0 < end0; ++o0) {
-        for (int64_t o1 = first1; o1 < end1; ++o1) {
-          for (int64_t o2 = first2; o2 < end2; ++o2) {
-            if (!Hits(0, o0, i0) || !Hits(1, o1, i1) || !Hits(2, o2, i2)) continue;
-            const int64_t at = (((n * p_.out[0] + o0) * p_.out[1] + o1) * p_.out[2] + o2) * p_.c;
-            const float* d = FloatBlock(p_.a, dy, at, p_.c, buffer);
-            if (max_) {
-              vec_.add_where(d, index + at,
-                             static_cast<int32_t>((i0 * p_.in[1] + i1) * p_.in[2] + i2), acc, p_.c);
-            } else {
-              vec_.add_scaled(d, p_.Share(o0, o1, o2), acc, p_.c);
-            }
-          }
+  /// Positions [first, first + band_) of the outermost axis of one n.
+  void MaxBand(const void* dy, const int32_t* index, void* dx, int64_t n, int64_t first,
+               float* scratch) const {
+    const int64_t end = std::min(first + band_, p_.in[outer_]), c = p_.c;
+    const int64_t positions = (end - first) * inner_in_, base = first * inner_in_;
+    const int64_t to = (n * in_size() + base) * c;
+    float* acc = OutputBlock(p_.y, dx, to, scratch);
+    float* buffer = scratch + CeilDiv(band_ * inner_in_ * c, 16) * 16;
+    std::fill_n(acc, positions * c, 0.0f);
+    const int64_t o_begin = Covering(outer_, first).first * inner_out_,
+                  o_end = Covering(outer_, end - 1).second * inner_out_,
+                  step = std::max<int64_t>(kBlock / c, 1);
+    for (int64_t o = o_begin; o < o_end; o += step) {
+      const int64_t outputs = std::min(step, o_end - o), at = (n * out_size() + o) * c;
+      const float* d = FloatBlock(p_.a, dy, at, outputs * c, buffer);
+      const int32_t* where = index + at;
+      for (int64_t i = 0; i < outputs; ++i, d += c, where += c) {
+        for (int64_t j = 0; j < c; ++j) {
+          const int64_t position = where[j] - base;
+          if (position >= 0 && position < positions) acc[position * c + j] += d[j];
         }
       }
-      Narrow(p_.y, acc, Offset(dx, (row * p_.in[2] + i2) * p_.c * SizeOf(p_.y)), p_.c);
+    }
+    StoreBlock(p_.y, acc, dx, to, positions * c);
+  }
+
+  void AverageRow(const void* dy, void* dx, int64_t row, float* scratch) const {
+    const int64_t n = row / (p_.in[0] * p_.in[1]), i0 = row / p_.in[1] % p_.in[0],
+                  i1 = row % p_.in[1], c = p_.c, out_row = p_.out[2] * c;
+    float* acc = OutputBlock(p_.y, dx, row * p_.in[2] * c, scratch);
+    float* share = scratch + CeilDiv(p_.in[2] * c, 16) * 16;
+    std::fill_n(acc, p_.in[2] * c, 0.0f);
+    const auto [first0, end0] = Covering(0, i0);
+    const auto [first1, end1] = Covering(1, i1);
+    for (int64_t o0 = first0; o0 < end0; ++o0) {
+      for (int64_t o1 = first1; o1 < end1; ++o1) {
+        if (!Hits(0, o0, i0) || !Hits(1, o1, i1)) continue;
+        const int64_t at = ((n * p_.out[0] + o0) * p_.out[1] + o1) * out_row;
+        const float* d = FloatBlock(p_.a, dy, at, out_row, share);
+        if (p_.IsFull(2)) {
+          vec_.scale(d, p_.Share(o0, o1, 0), share, out_row);
+        } else {
+          for (int64_t o2 = 0; o2 < p_.out[2]; ++o2)
+            vec_.scale(d + o2 * c, p_.Share(o0, o1, o2), share + o2 * c, c);
+        }
+        AddRow(share, acc);
+      }
+    }
+    StoreBlock(p_.y, acc, dx, row * p_.in[2] * c, p_.in[2] * c);
+  }
+
+  /// acc += a row of shares along the last axis, each input's outputs in their order.
+  void AddRow(const float* share, float* acc) const {
+    const int64_t c = p_.c;
+    for (int64_t k = p_.kernel[2]; k-- > 0;) {
+      const auto [first, end] = p_.Inside(2, k);
+      if (first == end) continue;
+      float* to = acc + p_.At(2, first, k) * c;
+      if (p_.stride[2] == 1) {
+        vec_.add_strided(share + first * c, 1, to, (end - first) * c);
+      } else if (many_) {
+        for (int64_t o2 = first; o2 < end; ++o2, to += p_.stride[2] * c)
+          vec_.add_strided(share + o2 * c, 1, to, c);
+      } else {
+        vec_.add_scatter(share + first * c, lanes_.offset.data(), to, (end - first) * c);
+      }
     }
   }
 
   bool max_;
+  // Channels-last: the first axis with more than one position, elements behind it, band.
+  size_t outer_ = 2;
+  int64_t inner_in_ = 1, inner_out_ = 1, band_ = 1;
+  int64_t share_at_ = 0;
 };
 
 }  // namespace

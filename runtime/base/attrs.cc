@@ -52,23 +52,42 @@ bool Equal(const Attr& a, const Attr& b) {
 
 }  // namespace
 
+Attrs::Attrs(std::initializer_list<Entry> entries) {
+  if (entries.size() == 0) return;
+  Own().reserve(entries.size());
+  for (const Entry& e : entries) Set(e.first, e.second);
+}
+
+std::vector<Attrs::Entry>& Attrs::Own() {
+  if (entries_ == nullptr) {
+    entries_ = std::make_shared<std::vector<Entry>>();
+  } else if (entries_.use_count() > 1) {
+    entries_ = std::make_shared<std::vector<Entry>>(*entries_);
+  }
+  return *entries_;
+}
+
 void Attrs::Set(std::string_view name, Attr value) {
-  auto it = LowerBound(entries_, name);
-  if (it != entries_.end() && it->first == name) {
+  std::vector<Entry>& own = Own();
+  auto it = LowerBound(own, name);
+  if (it != own.end() && it->first == name) {
     it->second = std::move(value);
   } else {
-    entries_.emplace(it, std::string(name), std::move(value));
+    own.emplace(it, std::string(name), std::move(value));
   }
 }
 
 void Attrs::Erase(std::string_view name) {
-  auto it = LowerBound(entries_, name);
-  if (it != entries_.end() && it->first == name) entries_.erase(it);
+  if (!Has(name)) return;
+  std::vector<Entry>& own = Own();
+  own.erase(LowerBound(own, name));
 }
 
 const Attr* Attrs::Find(std::string_view name) const {
-  auto it = LowerBound(entries_, name);
-  return it != entries_.end() && it->first == name ? &it->second : nullptr;
+  for (const Entry& e : entries()) {
+    if (e.first == name) return &e.second;
+  }
+  return nullptr;
 }
 
 int64_t Attrs::Int(std::string_view name, int64_t fallback) const {
@@ -108,15 +127,16 @@ const HostTensor* Attrs::Tensor(std::string_view name) const {
 }
 
 bool Attrs::operator==(const Attrs& other) const {
-  return std::equal(entries_.begin(), entries_.end(), other.entries_.begin(), other.entries_.end(),
-                    [](const Entry& a, const Entry& b) {
-                      return a.first == b.first && Equal(a.second, b.second);
-                    });
+  if (entries_ == other.entries_) return true;
+  const auto a = entries(), b = other.entries();
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Entry& x, const Entry& y) {
+    return x.first == y.first && Equal(x.second, y.second);
+  });
 }
 
 size_t Attrs::Hash() const {
-  size_t h = entries_.size();
-  for (const Entry& e : entries_) {
+  size_t h = entries().size();
+  for (const Entry& e : entries()) {
     h = Mix(h, std::hash<std::string>{}(e.first));
     h = Mix(h, std::visit(HashAttr{}, e.second));
   }

@@ -2,12 +2,14 @@
 #pragma once
 // Named attributes of a node, which are also the parameters of a kernel call.
 //
-// Sorted by name, so that two equal sets compare, hash and print equal. A few entries at most:
-// linear search.
+// Sorted by name, so that two equal sets compare, hash and print equal. A few entries at most.
+//
+// Copies share their entries until one of them changes: nodes are copied often and changed rarely.
 
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -26,9 +28,7 @@ class Attrs {
   using Entry = std::pair<std::string, Attr>;
 
   Attrs() = default;
-  Attrs(std::initializer_list<Entry> entries) {
-    for (const Entry& e : entries) Set(e.first, e.second);
-  }
+  Attrs(std::initializer_list<Entry> entries);
 
   void Set(std::string_view name, Attr value);
   void Erase(std::string_view name);
@@ -45,14 +45,19 @@ class Attrs {
   std::vector<double> Floats(std::string_view name, std::vector<double> fallback = {}) const;
   const HostTensor* Tensor(std::string_view name) const;
 
-  const std::vector<Entry>& entries() const { return entries_; }
-  bool empty() const { return entries_.empty(); }
+  std::span<const Entry> entries() const {
+    return entries_ == nullptr ? std::span<const Entry>() : std::span<const Entry>(*entries_);
+  }
+  bool empty() const { return entries_ == nullptr || entries_->empty(); }
   /// Tensor attributes compare by content.
   bool operator==(const Attrs& other) const;
   size_t Hash() const;
 
  private:
-  std::vector<Entry> entries_;
+  /// The entries, no other's: to be changed.
+  std::vector<Entry>& Own();
+
+  std::shared_ptr<std::vector<Entry>> entries_;  // null: none
 };
 
 }  // namespace ampc

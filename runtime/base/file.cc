@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -98,7 +99,8 @@ Result<std::string> ReadFile(const std::string& path, int64_t max_bytes) {
 }
 
 Result<MappedFile> MappedFile::Open(const std::string& path) {
-  Descriptor fd(OpenRetrying(path.c_str(), O_RDONLY));
+  // Opening a pipe without O_NONBLOCK waits for its writer.
+  Descriptor fd(OpenRetrying(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY));
   if (fd.get() < 0) return Failed("open", path, errno);
   struct stat info {};
   if (fstat(fd.get(), &info) != 0) return Failed("read", path, errno);
@@ -136,14 +138,71 @@ void MappedFile::Unmap() {
   data_ = nullptr;
 }
 
+Result<InputFile> InputFile::Open(const std::string& path) {
+  InputFile file;
+  file.path_ = path;
+  file.fd_ = OpenRetrying(path.c_str(), O_RDONLY);
+  if (file.fd_ < 0) return Failed("open", path, errno);
+  struct stat info {};
+  if (fstat(file.fd_, &info) != 0) return Failed("read", path, errno);
+  if (S_ISDIR(info.st_mode)) return Failed("read", path, EISDIR);
+  file.size_ = info.st_size;
+  return file;
+}
+
+InputFile::~InputFile() {
+  if (fd_ >= 0) close(fd_);
+}
+
+InputFile::InputFile(InputFile&& other) noexcept
+    : path_(std::move(other.path_)), size_(other.size_), fd_(std::exchange(other.fd_, -1)) {}
+
+Status InputFile::ReadAt(int64_t offset, std::span<std::byte> out) const {
+  while (!out.empty()) {
+    const ssize_t n = PreadRetrying(fd_, out.data(), out.size(), offset);
+    if (n < 0) return Failed("read", path_, errno);
+    if (n == 0)
+      return IoError("E0506", "'{}' ends at byte {}, {} bytes before the end of the data wanted",
+                     path_, offset, out.size());
+    out = out.subspan(static_cast<size_t>(n));
+    offset += n;
+  }
+  return {};
+}
+
+std::string FollowLinks(const std::string& path) {
+  std::unique_ptr<char, decltype(&free)> resolved(realpath(path.c_str(), nullptr), &free);
+  if (resolved) return resolved.get();
+  // A link to a file that is not there yet. The bound is the system's own for links in a row.
+  std::string at = path;
+  for (int i = 0; i < 40; ++i) {
+    std::error_code error;
+    const std::filesystem::path next = std::filesystem::read_symlink(at, error);
+    if (error) return at;
+    at = JoinPath(DirName(at), next.string());
+  }
+  return path;
+}
+
+Status SyncFolder(const std::string& folder) {
+  Descriptor dir(OpenRetrying(folder.c_str(), O_RDONLY | O_DIRECTORY));
+  if (dir.get() < 0) return Failed("sync the folder", folder, errno);
+  while (fsync(dir.get()) != 0) {
+    // Some file systems cannot sync a folder (EINVAL); the files in it are on disk by now.
+    if (errno == EINVAL) break;
+    if (errno != EINTR) return Failed("sync the folder", folder, errno);
+  }
+  return {};
+}
+
 Result<AtomicFile> AtomicFile::Create(const std::string& path) {
   AtomicFile file;
   file.path_ = path;
-  file.target_ = path;
-  struct stat info {};
   // Renaming onto a link would replace the link, not the file that it names.
-  std::unique_ptr<char, decltype(&free)> resolved(realpath(path.c_str(), nullptr), &free);
-  if (resolved) file.target_ = resolved.get();
+  file.target_ = FollowLinks(path);
+  struct stat info {};
+  if (lstat(file.target_.c_str(), &info) == 0 && S_ISLNK(info.st_mode))
+    return Failed("write", path, ELOOP);
   const bool exists = stat(path.c_str(), &info) == 0;
   if (exists && S_ISDIR(info.st_mode)) return Failed("write", path, EISDIR);
   if (exists && !S_ISREG(info.st_mode)) {
@@ -158,6 +217,9 @@ Result<AtomicFile> AtomicFile::Create(const std::string& path) {
   file.fd_ = OpenRetrying(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL, 0666);
   if (file.fd_ < 0) return Failed("write", path, errno);
   file.temporary_ = temporary;
+  // Tells a sweeper that cannot see our process that this file is in use. Not every file system has
+  // locks; the process id is there as well.
+  static_cast<void>(flock(file.fd_, LOCK_EX | LOCK_NB));
   if (exists && fchmod(file.fd_, info.st_mode & 07777) != 0) return Failed("write", path, errno);
   return file;
 }
@@ -259,24 +321,32 @@ Status AtomicFile::Commit() {
     if (close(std::exchange(fd_, -1)) != 0) return Failed("write", path_, errno);
     return {};
   }
-  if (fsync(fd_) != 0) {
+  while (fsync(fd_) != 0) {
+    if (errno == EINTR) continue;
     Status error = Failed("write", path_, errno);
     Abandon();
     return error;
   }
-  // close can report a delayed write error (NFS, quota).
-  if (close(std::exchange(fd_, -1)) != 0 || rename(temporary_.c_str(), target_.c_str()) != 0) {
+  // close can report a delayed write error (NFS, quota). EINTR is none: the data is on disk.
+  const bool closed = close(std::exchange(fd_, -1)) == 0 || errno == EINTR;
+  if (!closed || rename(temporary_.c_str(), target_.c_str()) != 0) {
     Status error = Failed("write", path_, errno);
     Abandon();
     return error;
   }
   temporary_.clear();
-  Descriptor dir(OpenRetrying(DirName(target_).c_str(), O_RDONLY | O_DIRECTORY));
-  // Some file systems cannot sync a folder (EINVAL); the file itself is on disk by now.
-  if (dir.get() < 0 || (fsync(dir.get()) != 0 && errno != EINVAL))
-    return Failed("sync the folder of", path_, errno);
-  return {};
+  return SyncFolder(DirName(target_));
 }
+
+namespace {
+
+/// True when some process holds `path` open as an AtomicFile does.
+bool IsLocked(const std::string& path) {
+  Descriptor fd(OpenRetrying(path.c_str(), O_RDONLY));
+  return fd.get() >= 0 && flock(fd.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
+}  // namespace
 
 Status SweepTemporaries(const std::string& path) {
   const std::string folder = DirName(path);
@@ -293,6 +363,7 @@ Status SweepTemporaries(const std::string& path) {
     if (error != std::errc() || end != digits.data() + digits.size() || pid <= 0) continue;
     if (kill(pid, 0) == 0 || errno != ESRCH) continue;
     const std::string stale = JoinPath(folder, name);
+    if (IsLocked(stale)) continue;
     if (unlink(stale.c_str()) != 0 && errno != ENOENT) return Failed("remove", stale, errno);
   }
   return {};

@@ -43,11 +43,33 @@ class MappedFile {
   int64_t size_ = 0;
 };
 
+/// A regular file (or a device) read piece by piece. Unlike a map it reports a read error, and its
+/// bytes take no memory of this process.
+class InputFile {
+ public:
+  static Result<InputFile> Open(const std::string& path);
+  ~InputFile();
+  InputFile(InputFile&& other) noexcept;
+  InputFile& operator=(InputFile&&) = delete;
+
+  /// Fills `out` from `offset`; an end before that is an error.
+  Status ReadAt(int64_t offset, std::span<std::byte> out) const;
+  int64_t size() const { return size_; }
+  const std::string& path() const { return path_; }
+
+ private:
+  InputFile() = default;
+
+  std::string path_;
+  int64_t size_ = 0;
+  int fd_ = -1;
+};
+
 /// An output file written to `<path>.tmp.<pid>` in the same folder and renamed by Commit(). Without
 /// a Commit the destructor removes the temporary and the old file stays as it was. A symbolic link
-/// is followed to the file it names; something that is no regular file (/dev/null, a pipe) is
-/// written in place. Stale temporaries of the same path whose process is gone are removed by
-/// Create().
+/// is followed to the file it names, also when that does not exist yet; something that is no
+/// regular file (/dev/null, a pipe) is written in place. Stale temporaries of the same path whose
+/// process is gone are removed by Create().
 class AtomicFile {
  public:
   static Result<AtomicFile> Create(const std::string& path);
@@ -65,7 +87,8 @@ class AtomicFile {
   int64_t size() const { return size_; }
   const std::string& path() const { return path_; }
   /// Flushes, syncs, renames over `path`, syncs the folder. After it, or after any error, the
-  /// object takes no more bytes.
+  /// object takes no more bytes. Only when the folder could not be synced, the last step, has the
+  /// new file, complete, taken the place of the old one in spite of the error.
   Status Commit();
 
  private:
@@ -83,8 +106,15 @@ class AtomicFile {
   int fd_ = -1;
 };
 
-/// Removes `<path>.tmp.<pid>` files whose process does not exist any more.
+/// Removes `<path>.tmp.<pid>` files whose process does not exist any more and which nobody (a
+/// process in another container, say) holds open for writing.
 Status SweepTemporaries(const std::string& path);
+
+/// Makes the names in a folder durable: those that were made, renamed or removed.
+Status SyncFolder(const std::string& folder);
+
+/// `path` with symbolic links followed to the file that they name, which need not exist.
+std::string FollowLinks(const std::string& path);
 
 /// Appends bytes [offset, offset + length) of the file `source` to `out`, inside the kernel where
 /// the file systems can do that, without bringing them into this process's memory. Returns

@@ -9,6 +9,8 @@ constexpr uint8_t kC = static_cast<uint8_t>(Tool::kAmpc);
 constexpr uint8_t kR = static_cast<uint8_t>(Tool::kAmprun);
 constexpr uint8_t kO = static_cast<uint8_t>(Tool::kAmpcOpt);
 constexpr bool kNotBuilt = false;
+constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kSmallest = 0x1p-126;  // of normal fp32: "more than 0" for a scale
 
 constexpr Choice kLosses[] = {{"cross-entropy"}, {"nll"}, {"mse"}, {"l1", kNotBuilt}, {"smooth-l1", kNotBuilt},
                               {"huber", kNotBuilt}, {"bce-logits"}, {"kl-div", kNotBuilt}, {"output"}};
@@ -57,12 +59,12 @@ constexpr Choice kPrecisions[] = {{"fp32"}, {"bf16"}, {"fp16"}, {"fp64"}};
 constexpr Choice kPolicies[] = {{"torch-cuda"}, {"torch-cpu"}, {"fp32"}, {"O1", kNotBuilt}, {"O2", kNotBuilt}, {"O3", kNotBuilt}};
 constexpr Choice kScales[] = {{"auto"}, {"dynamic"}, {"off"}};
 constexpr KeySpec kScaleKeys[] = {
-    {.name = "init_scale", .kind = KeyKind::kNumber, .fallback = "65536", .heads = "auto|dynamic", .min = 0},
+    {.name = "init_scale", .kind = KeyKind::kNumber, .fallback = "65536", .heads = "auto|dynamic", .min = kSmallest},
     {.name = "growth_factor", .kind = KeyKind::kNumber, .fallback = "2", .heads = "auto|dynamic", .min = 1},
     {.name = "backoff_factor", .kind = KeyKind::kNumber, .fallback = "0.5", .heads = "auto|dynamic", .min = 0, .max = 1},
     {.name = "growth_interval", .kind = KeyKind::kInt, .fallback = "2000", .heads = "auto|dynamic", .min = 1},
     {.name = "min_scale", .kind = KeyKind::kNumber, .fallback = "1", .heads = "auto|dynamic", .min = 0},
-    {.name = "max_scale", .kind = KeyKind::kNumber, .fallback = "inf", .heads = "auto|dynamic", .help = "inf = largest finite fp32", .min = 0},
+    {.name = "max_scale", .kind = KeyKind::kNumber, .fallback = "inf", .heads = "auto|dynamic", .help = "inf = largest finite fp32", .min = kSmallest, .max = kInf},
     {.name = "hysteresis", .kind = KeyKind::kInt, .fallback = "1", .heads = "auto|dynamic", .help = "skips before the scale backs off", .min = 1},
     {.name = "max_skips", .kind = KeyKind::kInt, .fallback = "50", .help = "consecutive skips that stop the run; 0 = never", .min = 0},
 };
@@ -71,7 +73,7 @@ constexpr Choice kTrainModes[] = {{"train"}, {"preserve"}, {"frozen-eval"}};
 constexpr Choice kBnVars[] = {{"population"}, {"unbiased"}};
 constexpr Choice kWgrads[] = {{"low"}, {"fp32"}};
 constexpr Choice kEvalPrecisions[] = {{"fp32"}, {"same"}};
-constexpr Choice kEmits[] = {{"plan"}, {"step", kNotBuilt}, {"text"}, {"schedule"}};
+constexpr Choice kEmits[] = {{"plan"}, {"step"}, {"text"}, {"schedule"}};
 constexpr KeySpec kEmitKeys[] = {
     {.name = "native", .kind = KeyKind::kBool, .fallback = "false", .heads = "step", .help = "keep low-precision types"},
 };
@@ -86,7 +88,7 @@ constexpr KeySpec kDataKeys[] = {
     {.name = "std", .kind = KeyKind::kNumbers, .fallback = "1", .help = "likewise"},
     {.name = "permute", .kind = KeyKind::kInts, .help = "order of the axes, applied first"},
     {.name = "axis", .kind = KeyKind::kInt, .fallback = "0", .help = "sample axis", .min = 0},
-    {.name = "value", .kind = KeyKind::kNumber, .fallback = "0", .heads = "const", .help = "of a constant feed"},
+    {.name = "value", .kind = KeyKind::kNumber, .fallback = "0", .heads = "const", .help = "of a constant feed", .min = -kInf, .max = kInf},
     {.name = "dtype", .help = "of a .bin file", .built = kNotBuilt},
     {.name = "header", .kind = KeyKind::kInt, .built = kNotBuilt},
     {.name = "tokens", .built = kNotBuilt},
@@ -157,7 +159,7 @@ constexpr FlagSpec kFlags[] = {
     {.name = "checkpoint-every", .tools = kR, .group = Group::kRun, .kind = kInt, .meta = "N", .help = "steps between checkpoints (default: only at the end)", .min = 1},
     {.name = "keep", .tools = kR, .group = Group::kRun, .kind = kInt, .meta = "N", .help = "checkpoints to keep", .fallback = "3", .min = 1},
     {.name = "resume", .tools = kR, .group = Group::kRun, .kind = kSwitch, .help = "go on from the newest checkpoint", .recipe = false},
-    {.name = "init-from", .tools = kR, .group = Group::kRun, .kind = kPath, .meta = "FILE.safetensors", .help = "initial weights by initializer name", .keys = kInitKeys, .head_key = "file"},
+    {.name = "init-from", .tools = kR, .group = Group::kRun, .kind = kPath, .meta = "FILE.{safetensors,onnx}", .help = "initial weights by initializer name", .keys = kInitKeys, .head_key = "file"},
 
     // Output
     {.name = "output", .tools = kC | kO, .group = Group::kOutput, .kind = kPath, .meta = "FILE", .help = "what to write", .recipe = false, .short_name = 'o'},

@@ -55,8 +55,8 @@ struct KeySpec {
   std::string_view heads = {};     ///< "adam|adamw": only with these heads; "" = all
   std::string_view choices = {};   ///< "mean|sum" for kChoice
   std::string_view help = {};
-  double min = -std::numeric_limits<double>::infinity();
-  double max = std::numeric_limits<double>::infinity();
+  double min = std::numeric_limits<double>::lowest();  ///< a row that takes inf says so
+  double max = std::numeric_limits<double>::max();
   bool built = true;
 };
 
@@ -89,8 +89,8 @@ struct FlagSpec {
   Naming naming = Naming::kNone;
   std::string_view head_key =
       "kind";  ///< key of the head in a recipe map ("kind" always works too)
-  double min = -std::numeric_limits<double>::infinity();
-  double max = std::numeric_limits<double>::infinity();
+  double min = std::numeric_limits<double>::lowest();
+  double max = std::numeric_limits<double>::max();
   bool recipe = true;  ///< may stand in a recipe
   bool built = true;
   char short_name = 0;

@@ -36,6 +36,8 @@ Status CheckNumber(std::string_view where, const std::string& text, bool integer
   if (!value)
     return UsageError("E0603", "{}: expected {}, found '{}'", where,
                       integer ? "an integer" : "a number", text);
+  if (std::isinf(*value) && !(*value < 0 ? std::isinf(min) : std::isinf(max)))
+    return UsageError("E0603", "{}: expected a finite number, found {}", where, text);
   if (*value < min)
     return UsageError("E0603", "{}: expected at least {}, found {}", where, min, text);
   if (*value > max)
@@ -181,6 +183,11 @@ Status CheckOption(const Option& option, std::string_view where) {
     const KeySpec* row = FindKey(spec, option.head, key);
     if (row == nullptr) return UnknownKey(option, key, where);
     AMPC_TRY(CheckKey(*row, value, fmt::format("{}: key '{}'", where, key)));
+  }
+  if (option.Given("min_scale") || option.Given("max_scale")) {
+    const double low = option.Number("min_scale"), high = option.Number("max_scale");
+    if (low > high)
+      return UsageError("E0603", "{}: min_scale {} is above max_scale {}", where, low, high);
   }
   return {};
 }

@@ -206,8 +206,8 @@ std::optional<int64_t> ParseInt(std::string_view text) {
 }
 
 std::optional<bool> ParseBool(std::string_view text) {
-  if (text == "true") return true;
-  if (text == "false") return false;
+  if (text == "true" || text == "1") return true;
+  if (text == "false" || text == "0") return false;
   return std::nullopt;
 }
 

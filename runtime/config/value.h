@@ -34,6 +34,14 @@ struct ConfigValue {
   std::vector<ConfigValue> items;
   std::vector<Entry> entries;
 
+  // Defined below: an Entry is only complete when this class is.
+  ConfigValue();
+  ConfigValue(const ConfigValue&);
+  ConfigValue(ConfigValue&&) noexcept;
+  ConfigValue& operator=(const ConfigValue&);
+  ConfigValue& operator=(ConfigValue&&) noexcept;
+  ~ConfigValue();
+
   static ConfigValue Scalar(std::string_view text);
   static ConfigValue List(std::vector<ConfigValue> items);
   static ConfigValue Map();
@@ -57,11 +65,18 @@ struct ConfigValue {
   bool operator==(const ConfigValue& other) const;
 };
 
+inline ConfigValue::ConfigValue() = default;
+inline ConfigValue::ConfigValue(const ConfigValue&) = default;
+inline ConfigValue::ConfigValue(ConfigValue&&) noexcept = default;
+inline ConfigValue& ConfigValue::operator=(const ConfigValue&) = default;
+inline ConfigValue& ConfigValue::operator=(ConfigValue&&) noexcept = default;
+inline ConfigValue::~ConfigValue() = default;
+
 /// "0.5", "1e-3", "1/255", "inf", "-inf"; nullopt for anything else (NaN too).
 std::optional<double> ParseNumber(std::string_view text);
 /// Decimal digits with a sign, or a number that is integral ("1e3"), within int64.
 std::optional<int64_t> ParseInt(std::string_view text);
-/// "true" or "false".
+/// "true" or "false", 1 or 0.
 std::optional<bool> ParseBool(std::string_view text);
 
 /// HEAD and its keys, before any flag gave them a meaning.

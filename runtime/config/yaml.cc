@@ -11,6 +11,7 @@
 #include <exception>
 #include <sstream>
 #include <string>
+#include <unordered_map>
 
 namespace ampc {
 namespace {
@@ -58,6 +59,7 @@ class TreeBuilder : public YAML::EventHandler {
     std::string key;
     bool has_key = false;
     int key_line = 0;
+    std::unordered_map<std::string, int> lines;  ///< of a map's keys; its entries may be many
   };
 
   void Refuse(const YAML::Mark& mark, std::string_view what) {
@@ -78,7 +80,7 @@ class TreeBuilder : public YAML::EventHandler {
     if (!stack_.empty() && stack_.back().value.is_map() && !stack_.back().has_key)
       return Refuse(mark, "a list or map as a key");
     value.line = mark.line + 1;
-    stack_.push_back({std::move(value), "", false, 0});
+    stack_.push_back({std::move(value), "", false, 0, {}});
   }
 
   void Close() {
@@ -96,9 +98,10 @@ class TreeBuilder : public YAML::EventHandler {
       return Attach(std::move(value));
     Level& map = stack_.back();
     if (value.is_null()) return Refuse(mark, "an empty key");
-    if (const ConfigValue* earlier = map.value.Find(value.text)) {
+    const auto [known, fresh] = map.lines.emplace(value.text, value.line);
+    if (!fresh) {
       return Refuse(mark, fmt::format("key '{}', which already stands in line {},", value.text,
-                                      earlier->line));
+                                      known->second));
     }
     map.key = std::move(value.text);
     map.has_key = true;

@@ -186,8 +186,8 @@ Status Dataset::Binder::BindFile(Bound* bound) {
   Result<Converter> converter =
       Converter::Make(array.dtype, feed.dtype, source.normalization, layout, feed.range);
   if (!converter.ok())
-    return BadInput(converter.status().id(), "feed '{}': {}", feed.name,
-                    converter.status().message());
+    return Status::Error(converter.status().error_class(), converter.status().id(),
+                         fmt::format("feed '{}': {}", feed.name, converter.status().message()));
   bound->converter = std::move(converter).value();
   return {};
 }
@@ -297,7 +297,12 @@ Status Dataset::CountUnits() {
   }
   steps_ = first->source.layout == DataSource::Layout::kSteps;
   units_per_batch_ = steps_ ? 1 : batch_;
-  AMPC_ASSIGN(const SampleRange range, ParseRange(options_.range, first->array.dims[0]));
+  const Result<SampleRange> parsed = ParseRange(options_.range, first->array.dims[0]);
+  if (!parsed.ok()) {
+    return UsageError(parsed.status().id(), "{}: {}", options_.range_flag,
+                      parsed.status().message());
+  }
+  const SampleRange range = *parsed;
   begin_ = range.begin;
   units_ = range.end - range.begin;
   const int64_t samples_per_unit = steps_ ? batch_ : 1;

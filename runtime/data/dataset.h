@@ -52,7 +52,8 @@ struct DataSource {
 };
 
 struct DatasetOptions {
-  std::string range;  ///< "a:b", "90%:"; "" = everything
+  std::string range;                        ///< "a:b", "90%:"; "" = everything
+  std::string_view range_flag = "--range";  ///< that gave it, for messages
   uint64_t seed = 0;
   bool shuffle = false;
   bool pad_tail = false;  ///< evaluation: the last batch is filled up; otherwise a tail is dropped

@@ -9,12 +9,16 @@
 
 #include <nlohmann/json.hpp>
 
+#include "runtime/data/array.h"
+
 namespace ampc {
 namespace {
 
 using Json = nlohmann::json;
 
 constexpr int64_t kMaxHeader = 100'000'000;
+// Parsed, a value takes 8 times the memory of "1,". A tensor has about ten.
+constexpr int64_t kMaxValues = 10'000'000;
 
 struct TypeCode {
   std::string_view code;
@@ -36,10 +40,15 @@ Status Damaged(std::string_view what) {
 /// deeper than a header can be (kept, 100 MB of brackets would take gigabytes).
 class HeaderGuard {
  public:
-  explicit HeaderGuard(std::string* duplicate) : duplicate_(duplicate) {}
+  HeaderGuard(std::string* duplicate, bool* too_many)
+      : duplicate_(duplicate), too_many_(too_many) {}
 
   bool operator()(int depth, Json::parse_event_t event, Json& parsed) {
     using Event = Json::parse_event_t;
+    if (++events_ > kMaxValues) {
+      *too_many_ = true;
+      return false;
+    }
     if (event == Event::object_start) open_.emplace_back();
     if (event == Event::object_end) open_.pop_back();
     if (event == Event::key && !open_.back().insert(parsed.get_ref<const std::string&>()).second) {
@@ -49,7 +58,9 @@ class HeaderGuard {
   }
 
  private:
+  int64_t events_ = 0;
   std::string* duplicate_;
+  bool* too_many_;
   std::vector<std::set<std::string>> open_;
 };
 
@@ -83,6 +94,8 @@ Result<SafetensorsEntry> ParseEntry(const std::string& name, const Json& json) {
       offsets.size() != 2 || offsets[0] > offsets[1]) {
     return damaged("shape and data_offsets must be lists of sizes");
   }
+  if (entry.dims.size() > kMaxArrayRank)
+    return damaged(fmt::format("{} axes, at most {} are read", entry.dims.size(), kMaxArrayRank));
   entry.offset = offsets[0];
   entry.bytes = offsets[1] - offsets[0];
   const std::optional<int64_t> elements = CheckedNumElements(entry.dims, SizeOf(entry.dtype));
@@ -120,15 +133,17 @@ Status SafetensorsFile::ParseHeader() {
   const char* begin = reinterpret_cast<const char*>(file_.data()) + 8;
   if (length == 0 || *begin != '{') return Damaged("the header is no JSON object");
   std::string duplicate;
-  const Json header =
-      Json::parse(begin, begin + length, HeaderGuard(&duplicate), /*allow_exceptions=*/false);
+  bool too_many = false;
+  const Json header = Json::parse(begin, begin + length, HeaderGuard(&duplicate, &too_many),
+                                  /*allow_exceptions=*/false);
+  if (too_many) return Damaged(fmt::format("more than {} values in the header", kMaxValues));
   if (!header.is_object()) return Damaged("the header is no JSON object");
   if (!duplicate.empty()) return Damaged(fmt::format("the key '{}' appears twice", duplicate));
   for (const auto& [name, value] : header.items()) {
     if (name == "__metadata__") {
+      if (!value.is_object()) return Damaged("__metadata__ must map text to text");
       for (const auto& [key, text] : value.items()) {
-        if (!value.is_object() || !text.is_string())
-          return Damaged("__metadata__ must map text to text");
+        if (!text.is_string()) return Damaged("__metadata__ must map text to text");
         metadata_[key] = text.get<std::string>();
       }
       continue;

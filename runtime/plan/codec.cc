@@ -102,33 +102,31 @@ void Encode(const Call& in, pb::Call* out) {
   out->set_loc(in.loc);
 }
 
-void Encode(const Program& in, pb::Program* out) {
+void Encode(const Buffer& in, pb::Buffer* out) {
+  out->set_space(Encode(kSpaces, in.space));
+  out->set_index(in.index);
+  out->set_bytes(in.bytes);
+  out->set_offset(in.offset);
+  out->set_first(in.first);
+  out->set_last(in.last);
+}
+
+void Encode(const Tensor& in, pb::Tensor* out) {
   out->set_name(in.name);
-  for (const Buffer& b : in.buffers) {
-    pb::Buffer* to = out->add_buffers();
-    to->set_space(Encode(kSpaces, b.space));
-    to->set_index(b.index);
-    to->set_bytes(b.bytes);
-    to->set_offset(b.offset);
-    to->set_first(b.first);
-    to->set_last(b.last);
-  }
-  for (const Tensor& t : in.tensors) {
-    pb::Tensor* to = out->add_tensors();
-    to->set_name(t.name);
-    Encode(t.desc, to->mutable_desc());
-    to->set_buffer(t.buffer);
-    to->set_byte_offset(t.byte_offset);
-    to->set_view_of(t.view_of);
-  }
-  for (const Call& call : in.calls) Encode(call, out->add_calls());
-  for (const Output& o : in.outputs) {
-    pb::Output* to = out->add_outputs();
-    to->set_name(o.name);
-    to->set_tensor(o.tensor);
-  }
-  out->set_block_bytes(in.block_bytes);
-  out->set_bound_bytes(in.bound_bytes);
+  Encode(in.desc, out->mutable_desc());
+  out->set_buffer(in.buffer);
+  out->set_byte_offset(in.byte_offset);
+  out->set_view_of(in.view_of);
+}
+
+void Encode(const Output& in, pb::Output* out) {
+  out->set_name(in.name);
+  out->set_tensor(in.tensor);
+}
+
+void Encode(const Setting& in, pb::Setting* out) {
+  out->set_name(in.name);
+  out->set_state(in.state);
 }
 
 void Encode(const State& in, const WeightIndex& index, pb::State* out) {
@@ -173,6 +171,46 @@ void Encode(const Export& in, const WeightIndex& index, pb::Export* out) {
   } else {
     out->set_weight(index.at({in.offset, in.length}));
   }
+}
+
+// The header is written part by part: as messages it would take several times the memory of the
+// plan. A message is the concatenation of its fields, so each element is serialised in a message of
+// its own that holds nothing else.
+
+/// Appends one field per item. `part` is empty before and after.
+template <typename Items, typename Message, typename Element, typename... Context>
+void AppendAll(const Items& items, Message& part, Element* (Message::*add)(), std::string* out,
+               const Context&... context) {
+  for (const auto& item : items) {
+    if constexpr (sizeof...(context) == 0) {
+      Encode(item, (part.*add)());
+    } else {
+      Encode(item, context..., (part.*add)());
+    }
+    part.AppendToString(out);
+    part.Clear();
+  }
+}
+
+/// Appends a program as one field of the header.
+void AppendProgram(const Program& in, std::string* out) {
+  const size_t begin = out->size();
+  pb::Program part;
+  part.set_name(in.name);
+  part.AppendToString(out);
+  part.Clear();
+  AppendAll(in.buffers, part, &pb::Program::add_buffers, out);
+  AppendAll(in.tensors, part, &pb::Program::add_tensors, out);
+  AppendAll(in.calls, part, &pb::Program::add_calls, out);
+  AppendAll(in.outputs, part, &pb::Program::add_outputs, out);
+  part.set_block_bytes(in.block_bytes);
+  part.set_bound_bytes(in.bound_bytes);
+  part.AppendToString(out);
+  // Now that its length is known: number and wire type (2, bytes) of the field, and the length.
+  std::string tag(1, static_cast<char>(pb::Header::kProgramsFieldNumber << 3 | 2));
+  for (size_t left = out->size() - begin; left != 0 || tag.size() == 1; left >>= 7)
+    tag += static_cast<char>((left & 0x7F) | (left > 0x7F ? 0x80 : 0));
+  out->insert(begin, tag);
 }
 
 // ---- decoding -----------------------------------------------------------------------------------
@@ -249,7 +287,13 @@ Status Decode(const pb::Attr& in, Attrs* out) {
 }
 
 Status Decode(const pb::Call& in, Call* out) {
+  // No kernel has a tenth of these, and each is sorted in among the others.
+  constexpr int kMaxParams = 1000;
   out->kernel = in.kernel();
+  if (in.params_size() > kMaxParams) {
+    return BadInput("E0644", "a call has {} parameters, at most {} are read", in.params_size(),
+                    kMaxParams);
+  }
   for (const pb::Attr& attr : in.params()) AMPC_TRY(Decode(attr, &out->params));
   out->inputs.assign(in.inputs().begin(), in.inputs().end());
   out->outputs.assign(in.outputs().begin(), in.outputs().end());
@@ -409,35 +453,30 @@ WeightIndex IndexWeights(const Plan& plan) {
 }
 
 Result<std::string> EncodePlan(const Plan& plan, const WeightIndex& index) {
-  google::protobuf::Arena arena;
-  auto* header = google::protobuf::Arena::CreateMessage<pb::Header>(&arena);
-  for (const State& s : plan.states) Encode(s, index, header->add_states());
-  for (const Feed& f : plan.feeds) Encode(f, header->add_feeds());
-  for (const HostTensor& t : plan.constants) Encode(t, header->add_constants());
-  for (const Program& p : plan.programs) Encode(p, header->add_programs());
-  for (const Export& e : plan.exports) Encode(e, index, header->add_exports());
-  for (const Setting& s : plan.settings) {
-    pb::Setting* to = header->add_settings();
-    to->set_name(s.name);
-    to->set_state(s.state);
-  }
-  header->set_accumulate(plan.accumulate);
-  header->set_precision(plan.precision);
-  header->set_policy_name(plan.policy_name);
-  header->set_policy_text(plan.policy_text);
-  header->set_policy_hash(plan.policy_hash);
-  header->set_recipe(plan.recipe);
-  header->set_config(plan.config);
-  header->set_source_model(plan.source_model);
-  header->set_source_name(plan.source_name);
-  header->set_max_skips(plan.max_skips);
-  if (const size_t bytes = header->ByteSizeLong(); bytes > INT_MAX) {
-    return Unsupported("E0648",
-                       "the plan without its weights has {} bytes; a plan holds at most {}", bytes,
-                       INT_MAX);
-  }
   std::string out;
-  header->SerializeToString(&out);
+  pb::Header part;
+  AppendAll(plan.states, part, &pb::Header::add_states, &out, index);
+  AppendAll(plan.feeds, part, &pb::Header::add_feeds, &out);
+  AppendAll(plan.constants, part, &pb::Header::add_constants, &out);
+  for (const Program& p : plan.programs) AppendProgram(p, &out);
+  AppendAll(plan.exports, part, &pb::Header::add_exports, &out, index);
+  AppendAll(plan.settings, part, &pb::Header::add_settings, &out);
+  part.set_accumulate(plan.accumulate);
+  part.set_precision(plan.precision);
+  part.set_policy_name(plan.policy_name);
+  part.set_policy_text(plan.policy_text);
+  part.set_policy_hash(plan.policy_hash);
+  part.set_recipe(plan.recipe);
+  part.set_config(plan.config);
+  part.set_source_model(plan.source_model);
+  part.set_source_name(plan.source_name);
+  part.set_max_skips(plan.max_skips);
+  part.AppendToString(&out);
+  if (out.size() > INT_MAX) {
+    return Unsupported("E0648",
+                       "the plan without its weights has {} bytes; a plan holds at most {}",
+                       out.size(), INT_MAX);
+  }
   return out;
 }
 

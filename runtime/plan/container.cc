@@ -128,7 +128,8 @@ Status CheckPrelude(const MappedFile& file, Prelude* p) {
                     "this version reads; use a newer amprun or compile again",
                     p->format, producer, kPlanFormat);
   }
-  if (p->format == 0 || PreludeCrc(*p) != p->prelude_crc) {
+  if (p->format == 0) return BadInput("E0643", "damaged plan: it says that it has format 0");
+  if (PreludeCrc(*p) != p->prelude_crc) {
     return BadInput("E0643", "damaged plan: checksum {:08x} of its first bytes, expected {:08x}",
                     PreludeCrc(*p), p->prelude_crc);
   }

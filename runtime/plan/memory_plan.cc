@@ -18,6 +18,8 @@
 #include <numeric>
 #include <tuple>
 
+#include "runtime/base/inline_vector.h"
+
 namespace ampc::plan {
 namespace {
 
@@ -45,10 +47,13 @@ class RangeSet {
       ++last;
     }
     if (first == last) {
-      ranges_.insert(first, {begin, end});
+      const auto at = first - ranges_.begin();
+      ranges_.push_back({begin, end});
+      std::rotate(ranges_.begin() + at, ranges_.end() - 1, ranges_.end());
     } else {
       *first = {begin, end};
-      ranges_.erase(first + 1, last);
+      const auto kept = std::copy(last, ranges_.end(), first + 1);
+      ranges_.resize(static_cast<size_t>(kept - ranges_.begin()));
     }
   }
 
@@ -58,7 +63,7 @@ class RangeSet {
   struct Range {
     int64_t begin, end;
   };
-  std::vector<Range> ranges_;
+  InlineVector<Range, 1> ranges_;  // mostly one: a block is packed from the bottom
 };
 
 /// What is taken of the address space, over time.

@@ -26,6 +26,20 @@ Status CheckDesc(std::string_view label, std::string_view name, const TensorDesc
 
 namespace {
 
+/// No plan wants more memory than this; below it, sums of sizes and offsets cannot overflow.
+constexpr int64_t kMaxBytes = int64_t{1} << 56;
+/// Of gradient accumulation, as ampc's --accumulate.
+constexpr int64_t kMaxAccumulate = 1'000'000;
+
+Status AddBytes(std::string_view what, std::string_view name, int64_t bytes, int64_t* total) {
+  if (bytes > kMaxBytes - *total) {
+    return Violation("P0", "{} '{}' of {} bytes: {} of more than {} bytes in all are not run", what,
+                     name, bytes, what, kMaxBytes);
+  }
+  *total += bytes + 64;  // each is aligned
+  return {};
+}
+
 Status CheckInitial(const Plan& plan, const State& s, int64_t section) {
   const Initial& in = s.initial;
   switch (in.kind) {
@@ -66,9 +80,11 @@ Status CheckInitial(const Plan& plan, const State& s, int64_t section) {
 
 Status CheckStates(const Plan& plan) {
   const int64_t section = plan.weights ? plan.weights->size() : 0;
+  int64_t total = 0;
   std::unordered_set<std::string_view> names;
   for (const State& s : plan.states) {
     AMPC_TRY(CheckDesc("P0", s.name, s.desc));
+    AMPC_TRY(AddBytes("states", s.name, s.desc.bytes(), &total));
     if (!names.insert(s.name).second) return Violation("P0", "two states are named '{}'", s.name);
     if (s.desc.layout != Layout::kRowMajor)
       return Violation("P0", "state '{}' is not row-major", s.name);
@@ -78,9 +94,11 @@ Status CheckStates(const Plan& plan) {
 }
 
 Status CheckFeeds(const Plan& plan) {
+  int64_t total = 0;
   std::unordered_set<std::string> names;
   for (const Feed& f : plan.feeds) {
     AMPC_TRY(CheckDesc("P0", f.name, f.desc));
+    AMPC_TRY(AddBytes("feeds", f.name, f.desc.bytes(), &total));
     if (!names.insert(f.program + ":" + f.name).second)
       return Violation("P0", "two feeds are named '{}'", f.name);
     if (f.desc.layout != Layout::kRowMajor)
@@ -133,16 +151,53 @@ Status CheckExports(const Plan& plan) {
   return {};
 }
 
+/// A base-128 number at the start of `bytes`, which it is taken from; false when there is none.
+bool TakeVarint(std::string_view* bytes, uint64_t* value) {
+  *value = 0;
+  for (int shift = 0; shift < 64 && !bytes->empty(); shift += 7) {
+    const auto byte = static_cast<uint8_t>(bytes->front());
+    bytes->remove_prefix(1);
+    *value |= static_cast<uint64_t>(byte & 0x7F) << shift;
+    if (byte < 0x80) return true;
+  }
+  return false;
+}
+
+/// The trained model is written by appending to the source model's bytes, so they must be whole
+/// fields of a message that has a graph (field 7 of ModelProto). A plan may do without a model.
+Status CheckSourceModel(std::string_view bytes) {
+  constexpr uint64_t kGraph = 7;
+  bool graph = bytes.empty(), good = true;
+  while (good && !bytes.empty()) {
+    uint64_t tag = 0, number = 0;
+    good = TakeVarint(&bytes, &tag) && tag >> 3 != 0;
+    uint64_t skip = (tag & 7) == 1 ? 8 : (tag & 7) == 5 ? 4 : 0;
+    if ((tag & 7) == 0 || (tag & 7) == 2) good = good && TakeVarint(&bytes, &number);
+    if ((tag & 7) == 2) skip = number;
+    if ((tag & 7) == 3 || (tag & 7) == 4 || (tag & 7) > 5 || skip > bytes.size()) good = false;
+    if (good) bytes.remove_prefix(static_cast<size_t>(skip));
+    graph = graph || tag == (kGraph << 3 | 2);
+  }
+  if (good && graph) return {};
+  return Violation("P0", "the source model in the plan is damaged");
+}
+
 }  // namespace
 
 Status VerifyPlan(const Plan& plan) {
   AMPC_TRY(CheckStates(plan));
   AMPC_TRY(CheckFeeds(plan));
   AMPC_TRY(CheckExports(plan));
-  if (plan.accumulate < 1) return Violation("P0", "{} micro-batches per update", plan.accumulate);
+  AMPC_TRY(CheckSourceModel(plan.source_model));
+  if (plan.accumulate < 1 || plan.accumulate > kMaxAccumulate) {
+    return Violation("P0", "{} micro-batches per update; expected 1 to {}", plan.accumulate,
+                     kMaxAccumulate);
+  }
   std::unordered_set<std::string_view> names;
   for (const Program& p : plan.programs) {
     if (!names.insert(p.name).second) return Violation("P0", "two programs are named '{}'", p.name);
+    if (p.block_bytes < 0 || p.block_bytes > kMaxBytes)
+      return Violation("P0", "program '{}' wants a block of {} bytes", p.name, p.block_bytes);
     AMPC_TRY(VerifyProgram(plan, p));
   }
   return {};

@@ -10,9 +10,10 @@
 #include <algorithm>
 #include <map>
 #include <tuple>
-#include <unordered_set>
+#include <unordered_map>
 
 #include "kernels/kernel.h"
+#include "runtime/base/name_index.h"
 #include "runtime/plan/verify.h"
 
 namespace ampc::plan {
@@ -48,9 +49,18 @@ class ProgramVerifier {
   Status CheckValues();
   Status CheckBlock();
 
+  struct Piece {
+    int64_t end;
+    int32_t value;  ///< tensor whose write put it there, or kInitialValue
+  };
+  using Contents = std::map<int64_t, Piece>;  ///< by first byte
+  static constexpr int32_t kNothing = -2, kPieces = -3;
+
   Status RunCall(const Call& call);
   Status Read(int32_t tensor);
   void Write(int32_t tensor);
+  Contents& PiecesOf(size_t storage);
+  bool SharesMemory(const Call& call) const;
   Status CheckInPlace(const Call& call) const;
   Status CheckOverlaps(const Call& call, const std::vector<std::pair<int32_t, int32_t>>& inputs,
                        const std::vector<int64_t>& reach, int32_t output) const;
@@ -76,19 +86,17 @@ class ProgramVerifier {
                        p_.calls[call].loc);
   }
 
-  struct Piece {
-    int64_t end;
-    int32_t value;  ///< tensor whose write put it there, or kInitialValue
-  };
-  using Contents = std::map<int64_t, Piece>;  ///< by first byte
-
   const Plan& plan_;
   const Program& p_;
-  std::vector<int32_t> storage_;    ///< per buffer: the first buffer that lies in the same memory
-  std::vector<bool> touched_;       ///< per buffer: some call writes it
-  std::vector<int32_t> root_;       ///< per tensor: the tensor whose value it shows
-  std::vector<bool> written_;       ///< per tensor: some call writes it
-  std::vector<Contents> contents_;  ///< per storage
+  std::vector<int32_t> storage_;  ///< per buffer: the first buffer that lies in the same memory
+  std::vector<bool> touched_;     ///< per buffer: some call writes it
+  std::vector<int32_t> root_;     ///< per tensor: the tensor whose value it shows
+  std::vector<bool> written_;     ///< per tensor: some call writes it
+  // Most memory is written as a whole: one value fills it. Only where parts are written, pieces are
+  // kept.
+  std::vector<int32_t> filled_;  ///< per storage: the value in all of it, kNothing or kPieces
+  std::vector<int64_t> extent_;  ///< per storage: its bytes
+  std::unordered_map<size_t, Contents> pieces_;
   /// Per tensor that nobody writes: what it showed at its first read; 0 = not yet read.
   std::vector<uint64_t> seen_;
 };
@@ -146,11 +154,13 @@ Status ProgramVerifier::CheckBuffers() {
 }
 
 Status ProgramVerifier::CheckTensors() {
-  std::unordered_set<std::string_view> names;
-  names.reserve(p_.tensors.size());
-  for (const Tensor& t : p_.tensors) {
+  NameIndex names;
+  const auto name_of = [this](int32_t t) { return std::string_view(T(t).name); };
+  for (size_t i = 0; i < p_.tensors.size(); ++i) {
+    const Tensor& t = p_.tensors[i];
     AMPC_TRY(CheckDesc("P2", t.name, t.desc));
-    if (!names.insert(t.name).second) return Violation("P1", "two tensors are named '{}'", t.name);
+    if (names.FindOrAdd(t.name, static_cast<int32_t>(i), name_of) != NameIndex::kAbsent)
+      return Violation("P1", "two tensors are named '{}'", t.name);
     if (!InRange(t.buffer, p_.buffers.size())) {
       return Violation("P1", "tensor '{}' has buffer {} of {}", t.name, t.buffer,
                        p_.buffers.size());
@@ -245,13 +255,13 @@ Status ProgramVerifier::CheckViews() {
 // ---- P3, P5: every read finds its value ---------------------------------------------------------
 
 Status ProgramVerifier::CheckValues() {
-  contents_.assign(p_.buffers.size(), {});
+  filled_.assign(p_.buffers.size(), kNothing);
+  extent_.assign(p_.buffers.size(), 0);
   seen_.assign(p_.tensors.size(), 0);
   for (size_t b = 0; b < p_.buffers.size(); ++b) {
-    const Buffer& buffer = p_.buffers[b];
-    if (buffer.space == Space::kBlock || buffer.bytes == 0) continue;
-    Piece& all = contents_[static_cast<size_t>(storage_[b])][0];
-    all = {std::max(all.end, buffer.bytes), kInitialValue};
+    const auto storage = static_cast<size_t>(storage_[b]);
+    extent_[storage] = std::max(extent_[storage], p_.buffers[b].bytes);
+    if (p_.buffers[b].space != Space::kBlock) filled_[storage] = kInitialValue;
   }
   for (size_t c = 0; c < p_.calls.size(); ++c) {
     const Call& call = p_.calls[c];
@@ -277,29 +287,39 @@ Status ProgramVerifier::RunCall(const Call& call) {
 Status ProgramVerifier::Read(int32_t tensor) {
   const Range range = BytesOf(tensor);
   if (range.begin == range.end) return {};
-  const Contents& contents = contents_[static_cast<size_t>(StorageOf(tensor))];
+  const auto storage = static_cast<size_t>(StorageOf(tensor));
   const int32_t root = root_[static_cast<size_t>(tensor)];
   const bool own_value = written_[static_cast<size_t>(root)];
   const bool snapshot = !own_value && touched_[static_cast<size_t>(T(root).buffer)];
   const int32_t expected = own_value ? root : kInitialValue;
 
-  auto it = contents.upper_bound(range.begin);
-  if (it != contents.begin()) --it;
   uint64_t shown = 1;
-  for (int64_t at = range.begin; at < range.end; ++it) {
-    if (it == contents.end() || it->first > at || it->second.end <= at) {
-      return Violation("P3", "reads '{}', of which byte {} has not been written", T(tensor).name,
-                       at - range.begin);
-    }
-    const int32_t value = it->second.value;
+  const auto take = [&](int32_t value, int64_t end) -> Status {
     if (!snapshot && value != expected) {
       return Violation("P5", "reads '{}', but its bytes now hold '{}'", T(tensor).name,
                        NameOf(value));
     }
-    const int64_t end = std::min(it->second.end, range.end);
     shown = (shown ^ static_cast<uint64_t>(value + 2)) * 0x9E3779B97F4A7C15ull;
     shown = (shown ^ static_cast<uint64_t>(end)) * 0x9E3779B97F4A7C15ull + (shown >> 29);
-    at = end;
+    return {};
+  };
+  const auto unwritten = [&](int64_t at) {
+    return Violation("P3", "reads '{}', of which byte {} has not been written", T(tensor).name,
+                     at - range.begin);
+  };
+  if (filled_[storage] == kNothing) return unwritten(range.begin);
+  if (filled_[storage] != kPieces) {
+    AMPC_TRY(take(filled_[storage], range.end));
+  } else {
+    const Contents& contents = pieces_.at(storage);
+    auto it = contents.upper_bound(range.begin);
+    if (it != contents.begin()) --it;
+    for (int64_t at = range.begin; at < range.end; ++it) {
+      if (it == contents.end() || it->first > at || it->second.end <= at) return unwritten(at);
+      const int64_t end = std::min(it->second.end, range.end);
+      AMPC_TRY(take(it->second.value, end));
+      at = end;
+    }
   }
   if (snapshot) {
     const Range whole = BytesOf(root);
@@ -315,10 +335,25 @@ Status ProgramVerifier::Read(int32_t tensor) {
   return {};
 }
 
+/// What is in a memory, as pieces.
+ProgramVerifier::Contents& ProgramVerifier::PiecesOf(size_t storage) {
+  Contents& contents = pieces_[storage];
+  if (filled_[storage] != kPieces && filled_[storage] != kNothing)
+    contents[0] = {extent_[storage], filled_[storage]};
+  filled_[storage] = kPieces;
+  return contents;
+}
+
 void ProgramVerifier::Write(int32_t tensor) {
   const Range range = BytesOf(tensor);
   if (range.begin == range.end) return;
-  Contents& contents = contents_[static_cast<size_t>(StorageOf(tensor))];
+  const auto storage = static_cast<size_t>(StorageOf(tensor));
+  if (range.begin == 0 && range.end == extent_[storage]) {
+    if (filled_[storage] == kPieces) pieces_.erase(storage);
+    filled_[storage] = tensor;
+    return;
+  }
+  Contents& contents = PiecesOf(storage);
   auto it = contents.lower_bound(range.begin);
   if (it != contents.begin() &&
       std::prev(it)->second.end > range.begin) {  // cut the piece that reaches in
@@ -379,9 +414,28 @@ Status ProgramVerifier::CheckOverlaps(const Call& call,
   return {};
 }
 
+/// False when no output lies in the memory of another operand. True for long lists of operands, of
+/// which it is not known.
+bool ProgramVerifier::SharesMemory(const Call& call) const {
+  constexpr size_t kFew = 8;
+  if (call.inputs.size() > kFew || call.outputs.size() > kFew) return true;
+  for (size_t o = 0; o < call.outputs.size(); ++o) {
+    if (call.outputs[o] == -1) continue;
+    const auto same = [&](int32_t other) {
+      return other != -1 && StorageOf(other) == StorageOf(call.outputs[o]);
+    };
+    const auto before = call.outputs.begin() + static_cast<int64_t>(o);
+    if (std::any_of(call.inputs.begin(), call.inputs.end(), same) ||
+        std::any_of(call.outputs.begin(), before, same))
+      return true;
+  }
+  return false;
+}
+
 /// Within one call: an output may lie on an input only as the kernel's in_place mask says, and
 /// never on another output.
 Status ProgramVerifier::CheckInPlace(const Call& call) const {
+  if (!SharesMemory(call)) return {};
   const auto by_place = [&](const auto& a, const auto& b) {
     return std::tuple(StorageOf(a.first), T(a.first).byte_offset, a.second) <
            std::tuple(StorageOf(b.first), T(b.first).byte_offset, b.second);
@@ -439,8 +493,7 @@ Status ProgramVerifier::CheckBlock() {
     }
   }
 
-  std::vector<std::vector<int32_t>> starts(static_cast<size_t>(calls) + 1),
-      ends(static_cast<size_t>(calls) + 1);
+  std::vector<int32_t> by_first, by_last;
   for (size_t i = 0; i < p_.buffers.size(); ++i) {
     const Buffer& b = p_.buffers[i];
     if (b.space != Space::kBlock || b.bytes == 0 || b.last < b.first) continue;
@@ -453,27 +506,37 @@ Status ProgramVerifier::CheckBlock() {
     if (b.first < 0 || b.last > calls) {
       return Violation("P6", "buffer {} lives over calls {}..{} of {}", i, b.first, b.last, calls);
     }
-    starts[static_cast<size_t>(b.first)].push_back(static_cast<int32_t>(i));
-    ends[static_cast<size_t>(b.last)].push_back(static_cast<int32_t>(i));
+    by_first.push_back(static_cast<int32_t>(i));
   }
+  by_last = by_first;
+  const auto sort_by = [this](std::vector<int32_t>& list, int32_t Buffer::*key) {
+    std::stable_sort(list.begin(), list.end(), [this, key](int32_t a, int32_t b) {
+      return p_.buffers[static_cast<size_t>(a)].*key < p_.buffers[static_cast<size_t>(b)].*key;
+    });
+  };
+  sort_by(by_first, &Buffer::first);
+  sort_by(by_last, &Buffer::last);
   std::map<int64_t, int32_t> live;  // by offset
-  for (size_t at = 0; at < starts.size(); ++at) {
-    for (const int32_t i : starts[at]) {
-      const Buffer& b = p_.buffers[static_cast<size_t>(i)];
-      const auto [it, fresh] = live.emplace(b.offset, i);
-      auto clash = fresh ? live.end() : it;
-      if (fresh && std::next(it) != live.end() && std::next(it)->first < b.offset + b.bytes)
-        clash = std::next(it);
-      if (fresh && it != live.begin()) {
-        const Buffer& below = p_.buffers[static_cast<size_t>(std::prev(it)->second)];
-        if (below.offset + below.bytes > b.offset) clash = std::prev(it);
-      }
-      if (clash != live.end()) {
-        return Violation("P6", "buffers {} and {} live at call {} and overlap in the block",
-                         clash->second, i, at);
-      }
+  size_t ended = 0;
+  for (const int32_t i : by_first) {
+    const Buffer& b = p_.buffers[static_cast<size_t>(i)];
+    for (; ended < by_last.size(); ++ended) {  // what was over before this one begins
+      const Buffer& other = p_.buffers[static_cast<size_t>(by_last[ended])];
+      if (other.last >= b.first) break;
+      live.erase(other.offset);
     }
-    for (const int32_t i : ends[at]) live.erase(p_.buffers[static_cast<size_t>(i)].offset);
+    const auto [it, fresh] = live.emplace(b.offset, i);
+    auto clash = fresh ? live.end() : it;
+    if (fresh && std::next(it) != live.end() && std::next(it)->first < b.offset + b.bytes)
+      clash = std::next(it);
+    if (fresh && it != live.begin()) {
+      const Buffer& below = p_.buffers[static_cast<size_t>(std::prev(it)->second)];
+      if (below.offset + below.bytes > b.offset) clash = std::prev(it);
+    }
+    if (clash != live.end()) {
+      return Violation("P6", "buffers {} and {} live at call {} and overlap in the block",
+                       clash->second, i, b.first);
+    }
   }
   return {};
 }

@@ -184,6 +184,42 @@ void RegisterDirectConv(int64_t n, int64_t c, int64_t hw, DType t) {
       ->Unit(benchmark::kMicrosecond);
 }
 
+/// The same shapes as few/*, in the same layout.
+void RegisterDirectNormAndPool(DType t, Layout layout, const std::string& tail) {
+  const Tag tag = layout == Layout::kRowMajor ? Tag::nchw : Tag::nhwc;
+  const auto add = [](const std::string& name, auto run) {
+    benchmark::RegisterBenchmark(name.c_str(), run)->UseRealTime()->Unit(benchmark::kMicrosecond);
+  };
+  add("direct/batch_norm_train" + tail, [t, tag](benchmark::State& state) {
+    Direct d;
+    const memory::desc x({64, 8, 28, 28}, Type(t), tag);
+    const auto flags = dnnl::normalization_flags::use_scale | dnnl::normalization_flags::use_shift;
+    const dnnl::batch_normalization_forward::primitive_desc pd(
+        d.engine, dnnl::prop_kind::forward_training, x, x, 1e-5f, flags);
+    d.Arg(DNNL_ARG_SRC, x);
+    d.Arg(DNNL_ARG_DST, x);
+    for (int arg : {DNNL_ARG_SCALE, DNNL_ARG_SHIFT}) d.Arg(arg, pd.weights_desc());
+    d.Arg(DNNL_ARG_MEAN, pd.mean_desc());
+    d.Arg(DNNL_ARG_VARIANCE, pd.variance_desc());
+    d.Time(state, dnnl::batch_normalization_forward(pd), 0);
+  });
+  for (const bool max : {true, false}) {
+    add((max ? "direct/pool_max" : "direct/pool_avg") + tail, [=](benchmark::State& state) {
+      Direct d;
+      const memory::desc x({64, 6, 28, 28}, Type(t), tag), y({64, 6, 14, 14}, Type(t), tag);
+      const auto algorithm =
+          max ? dnnl::algorithm::pooling_max : dnnl::algorithm::pooling_avg_exclude_padding;
+      const dnnl::pooling_forward::primitive_desc pd(d.engine, dnnl::prop_kind::forward_training,
+                                                     algorithm, x, y, {2, 2}, {2, 2}, {0, 0},
+                                                     {0, 0}, {0, 0});
+      d.Arg(DNNL_ARG_SRC, x);
+      d.Arg(DNNL_ARG_DST, y);
+      if (max) d.Arg(DNNL_ARG_WORKSPACE, pd.workspace_desc());
+      d.Time(state, dnnl::pooling_forward(pd), 0);
+    });
+  }
+}
+
 // ---- the table ----
 
 void RegisterMatmuls() {
@@ -258,6 +294,35 @@ void RegisterElementwise() {
   }
 }
 
+/// What small networks have: 6 and 8 channels, images of 28 x 28, batch 64.
+void RegisterFewChannels(DType t) {
+  const Attrs window = {{"kernel_shape", std::vector<int64_t>{2, 2}},
+                        {"strides", std::vector<int64_t>{2, 2}}};
+  const Attrs epsilon = {{"epsilon", 1e-5}};
+  for (Layout layout : {Layout::kRowMajor, Layout::kChannelsLast}) {
+    const std::string tail =
+        "/" + std::string(Name(t)) + (layout == Layout::kRowMajor ? "/nchw" : "/nhwc");
+    const TensorDesc n = Desc(t, {64, 8, 28, 28}, layout), v = Desc(kF32, {8});
+    Register("few/batch_norm_train" + tail,
+             {"batch_norm_train", epsilon, {n, v, v, v, v}, {n, v, v, v, v}});
+    Register("few/batch_norm_bwd" + tail, {"batch_norm_bwd", {}, {n, n, v, v, v}, {n, v, v}});
+    const TensorDesc x = Desc(t, {64, 6, 28, 28}, layout), y = Desc(t, {64, 6, 14, 14}, layout),
+                     index = Desc(DType::kInt32, {64, 6, 14, 14}, layout);
+    Register("few/pool_max" + tail, {"pool_max", window, {x}, {y, index}});
+    Register("few/pool_max_bwd" + tail, {"pool_max_bwd", window, {y, index}, {x}});
+    Register("few/pool_avg" + tail, {"pool_avg", window, {x}, {y}});
+    Register("few/pool_avg_bwd" + tail, {"pool_avg_bwd", window, {y}, {x}});
+    if (t != kF16) RegisterDirectNormAndPool(t, layout, tail);
+  }
+  // A decoder's last layer: the gradient to one channel.
+  Register("few/conv_bwd_data/" + std::string(Name(t)),
+           {"conv_bwd_data",
+            {{"pads", std::vector<int64_t>{1, 1, 1, 1}}, {"strides", std::vector<int64_t>{2, 2}}},
+            {Desc(t, {64, 8, 14, 14}), Desc(t, {8, 1, 4, 4})},
+            {Desc(t, {64, 1, 28, 28})}},
+           2.0 * 64 * 8 * 14 * 14 * 16);
+}
+
 void RegisterNormsAndLosses() {
   for (DType t : {kF32, kBF16, kF16}) {
     for (Layout layout : {Layout::kRowMajor, Layout::kChannelsLast}) {
@@ -278,6 +343,7 @@ void RegisterNormsAndLosses() {
       Register("pool_avg" + tail, {"pool_avg", window, {x}, {y}});
       Register("pool_avg_bwd" + tail, {"pool_avg_bwd", window, {y}, {x}});
     }
+    RegisterFewChannels(t);
     const std::string type = "/" + std::string(Name(t));
     const TensorDesc x = Desc(t, {4096, 1024});
     const Attrs axis = {{"axis", int64_t{1}}};

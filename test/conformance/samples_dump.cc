@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <fstream>
 #include <set>
+#include <span>
 
 #include <onnx/onnx_pb.h>
 
@@ -65,8 +66,9 @@ class Dump {
                                  const Values& values) {
     onnx::GraphProto data;
     std::set<ir::ValueId> seen;
-    for (const auto* list : {&node.inputs, &node.outputs}) {
-      for (const ir::ValueId v : *list) {
+    for (const std::span<const ir::ValueId> list :
+         {std::span(node.inputs), std::span(node.outputs)}) {
+      for (const ir::ValueId v : list) {
         const auto it = v == ir::kNone ? values.end() : values.find(v);
         if (it == values.end() || !seen.insert(v).second) continue;
         onnx::TensorProto* tensor = data.add_initializer();

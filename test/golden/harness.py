@@ -70,12 +70,12 @@ class Tools:
             raise Failed(f"{tool} {' '.join(map(str, arguments))}: exit {done.returncode}, expected {expect}\n{done.stderr[-800:]}")
         return done
 
-    def compile(self, model, variant, precision, optimizer, *extra, policy="torch-cpu", scaler=""):
-        """A plan with the golden run's settings."""
+    def compile(self, model, variant, precision, optimizer, *extra, policy="torch-cpu", scaler="", output="golden.plan"):
+        """A plan with the golden run's settings; `output` names what `extra` asks for instead."""
         settings = model.curves["optimizers"][optimizer]
         update = f"sgd:momentum={settings['momentum']}" if optimizer == "sgd" else f"adamw:weight_decay={settings['weight_decay']}"
         loss = "cross-entropy:target=label" if model.curves["loss"] == "ce" else "mse:target=target"
-        plan = self.folder / "golden.plan"
+        plan = self.folder / output
         arguments = [model.path(variant), "--loss", loss, "--precision", precision, "--policy", policy, "--optimizer", update,
                      "--lr", settings["lr"], "--bn-var", "unbiased", "-q", "-o", plan]
         if model.is_dynamic(variant):

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
 #include <random>
 #include <string>
 #include <string_view>
@@ -14,6 +15,8 @@
 #include "runtime/base/crc32c.h"
 #include "runtime/base/dtype.h"
 #include "runtime/base/float16.h"
+#include "runtime/base/inline_vector.h"
+#include "runtime/base/name_index.h"
 #include "runtime/base/status.h"
 #include "runtime/base/tensor.h"
 
@@ -151,6 +154,71 @@ TEST(Crc32c, BothFormsAgreeAtEveryLengthAndExtend) {
     EXPECT_EQ(Crc32c(all.subspan(n / 3), Crc32c(all.first(n / 3))), Crc32c(all)) << n;
   }
   EXPECT_EQ(Crc32c(Bytes(text)), Crc32cPortable(Bytes(text)));
+}
+
+// ---- inline vector, name index
+// ----------------------------------------------------------------------
+
+TEST(InlineVector, KeepsItsElementsWhenItGrowsIsCopiedAndMoved) {
+  InlineVector<int, 2> a;
+  std::vector<int> expected;
+  for (int i = 0; i < 100; ++i) {
+    a.push_back(i);
+    expected.push_back(i);
+    EXPECT_EQ(a, expected);
+  }
+  InlineVector<int, 2> copy = a, moved = std::move(a);
+  EXPECT_EQ(copy, expected);
+  EXPECT_EQ(moved, expected);
+  EXPECT_TRUE(a.empty());  // NOLINT: an emptied vector is still a vector
+  a = {7};
+  copy = a;
+  moved = std::move(copy);
+  EXPECT_EQ(moved, std::vector<int>{7});
+  moved.resize(4, 9);
+  EXPECT_EQ(moved, (std::vector<int>{7, 9, 9, 9}));
+  moved.pop_back();
+  EXPECT_EQ(moved.back(), 9);
+  moved.assign(expected.begin(), expected.begin() + 3);
+  EXPECT_EQ(moved, (std::vector<int>{0, 1, 2}));
+  EXPECT_EQ(std::vector<int>(moved), (std::vector<int>{0, 1, 2}));
+}
+
+TEST(Attrs, ACopyIsNotChangedThroughTheOther) {
+  const Attrs a{{"axis", int64_t{1}}, {"mode", std::string("x")}};
+  Attrs b = a;
+  EXPECT_EQ(a, b);
+  b.Set("axis", int64_t{2});
+  b.Erase("mode");
+  EXPECT_EQ(a.Int("axis"), 1);
+  EXPECT_EQ(a.String("mode"), "x");
+  EXPECT_EQ(b.Int("axis"), 2);
+  EXPECT_FALSE(b.Has("mode"));
+}
+
+// Against a map, through many additions and removals: removal moves what was pushed past its place.
+TEST(NameIndex, FindsWhatAMapFinds) {
+  std::vector<std::string> names;
+  const auto name_of = [&](int32_t id) { return std::string_view(names[static_cast<size_t>(id)]); };
+  NameIndex index;
+  std::map<std::string, int32_t> expected;
+  uint32_t random = 1;
+  for (int i = 0; i < 20000; ++i) {
+    random = random * 1664525u + 1013904223u;
+    const std::string name = "v" + std::to_string((random >> 8) % 700);
+    if ((random >> 30) == 0) {
+      index.Remove(name, name_of);
+      expected.erase(name);
+    } else {
+      names.push_back(name);
+      const auto id = static_cast<int32_t>(names.size() - 1);
+      const auto [it, fresh] = expected.emplace(name, id);
+      EXPECT_EQ(index.FindOrAdd(name, id, name_of), fresh ? NameIndex::kAbsent : it->second);
+    }
+    const std::string other = "v" + std::to_string(i % 700);
+    const auto it = expected.find(other);
+    ASSERT_EQ(index.Find(other, name_of), it == expected.end() ? NameIndex::kAbsent : it->second);
+  }
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 
 #include "kernels/kernel.h"
 #include "runtime/base/float16.h"
+#include "runtime/base/recycle.h"
 #include "test/unit/count_allocations.h"
 
 namespace ampc::kernel_test {
@@ -149,10 +150,13 @@ inline RunResult Run(const Implementation& impl, const Case& c, const PrepareOpt
   Guarded workspace(static_cast<size_t>((*prepared)->workspace_bytes()), garbage);
   RunContext context;
   context.index_error = &result.index_error;
+  // oneDNN makes some of its code in the first run; a sanitizer sees the small map that it makes of
+  // the arguments in every run.
+  const bool onednn = impl.name == "onednn";
+  if (onednn && !in_place) (*prepared)->Run(in, out, workspace.get(), context);
   const int64_t allocations = CountAllocations();
   (*prepared)->Run(in, out, workspace.get(), context);
-  // oneDNN itself makes a small map of the arguments.
-  if (impl.name != "onednn" && impl.name != "ref") {
+  if (impl.name != "ref" && !(onednn && (in_place || !kRecycles))) {
     EXPECT_EQ(CountAllocations(), allocations) << "allocated while running";
   }
   EXPECT_TRUE(workspace.GuardsIntact()) << "wrote outside the workspace";
@@ -284,16 +288,18 @@ class CpuKernels : public ::testing::Test {
     cpu_.Add(cpu::Implementations());
     ref_.Add(ref::Implementations());
   }
+  /// The one that takes most calls.
   const Implementation* Cpu(std::string_view kernel) const {
     const auto found = cpu_.Of(kernel);
-    return found.empty() ? nullptr : found.front();
+    return found.empty() ? nullptr : found.back();
   }
   const Implementation& Ref(std::string_view kernel) const { return *ref_.Of(kernel).front(); }
-  /// Against the first implementation of the kernel.
+  /// Against the first implementation that takes the call; the CPU has one for every case here.
   void Check(const Case& c) const {
-    const Implementation* impl = Cpu(c.kernel);
-    ASSERT_NE(impl, nullptr) << c.kernel;
-    CompareWithReference(*impl, Ref(c.kernel), c);
+    const Result<const Implementation*> impl =
+        cpu_.Select({c.kernel, c.params, c.inputs, c.outputs}, {.threads = 2});
+    ASSERT_TRUE(impl.ok()) << impl.status().ToString();
+    CompareWithReference(**impl, Ref(c.kernel), c);
   }
 
   KernelRegistry cpu_, ref_;

@@ -64,6 +64,34 @@ TEST_F(CpuKernels, ConvBackwardDataMatchesTheReference) {
   }
 }
 
+/// Phases, bands of rows and three axes of the kernel for one to four channels.
+TEST_F(CpuKernels, GradientsToFewChannelsMatchTheReference) {
+  const ConvShape shapes[] = {
+      {{2, 1, 60, 90}, {5, 1, 4, 4}, {2, 5, 30, 45}, {2, 2}, {1, 1}, {1, 1, 1, 1}},
+      {{1, 3, 50, 50}, {4, 3, 3, 3}, {1, 4, 50, 50}, {1, 1}, {1, 1}, {1, 1, 1, 1}},
+      {{2, 4, 17, 13}, {3, 4, 3, 2}, {2, 3, 5, 4}, {3, 4}, {2, 1}, {0, 1, 0, 0}},
+      {{2, 2, 31}, {6, 2, 5}, {2, 6, 15}, {2}, {1}, {1, 1}},
+      {{1, 2, 5, 8, 7}, {3, 2, 2, 3, 3}, {1, 3, 3, 4, 7}, {2, 2, 1}, {1, 1, 1}, {1, 1, 1, 0, 1, 1}},
+  };
+  for (const ConvShape& s : shapes) {
+    for (DType t : kTypes) {
+      for (Layout layout : {Layout::kRowMajor, Layout::kChannelsLast}) {
+        Case c{"conv_bwd_data",
+               ConvParams(s),
+               {Desc(t, s.y, layout), Desc(t, s.w)},
+               {Desc(t, s.x, layout)}};
+        c.terms = static_cast<double>(NumElements(s.w) / s.w[1]);
+        const auto chosen = cpu_.Select({c.kernel, c.params, c.inputs, c.outputs}, {.threads = 2});
+        ASSERT_TRUE(chosen.ok());
+        EXPECT_EQ((*chosen)->name, "phases");
+        Check(c);
+        c.inputs.push_back(Desc(t, {s.x[1]}));
+        Check(c);
+      }
+    }
+  }
+}
+
 TEST_F(CpuKernels, ConvBackwardWeightsMatchesTheReference) {
   for (const ConvShape& s : kConvs) {
     for (DType t : kTypes) {
@@ -269,9 +297,10 @@ TEST_F(CpuKernels, BatchNormMatchesTheReference) {
     Dims x;
     Layout layout;
   };
-  const Shape shapes[] = {{{4, 3, 7, 9}, row}, {{4, 3, 7, 9}, last},   {{8, 33, 6, 6}, last},
-                          {{2, 5, 3000}, row}, {{600, 20}, row},       {{3, 1100, 4, 2}, last},
-                          {{5, 7, 1, 1}, row}, {{2, 3, 2, 3, 4}, last}};
+  const Shape shapes[] = {{{4, 3, 7, 9}, row},   {{4, 3, 7, 9}, last},    {{8, 33, 6, 6}, last},
+                          {{2, 5, 3000}, row},   {{600, 20}, row},        {{3, 1100, 4, 2}, last},
+                          {{5, 7, 1, 1}, row},   {{2, 3, 2, 3, 4}, last}, {{4, 8, 40, 30}, last},
+                          {{3, 6, 20, 41}, last}};
   for (const Shape& s : shapes) {
     for (DType t : kTypes) {
       const TensorDesc x = Desc(t, s.x, s.layout), v = Desc(kF32, {s.x[1]});
@@ -338,6 +367,8 @@ TEST_F(CpuKernels, PoolsMatchTheReference) {
       {{2, 4, 30}, {2, 4, 10}, {4}, {3}, {1}, {1, 1}},
       {{1, 3, 4, 6, 6}, {1, 3, 2, 5, 3}, {2, 2, 3}, {2, 1, 2}, {1, 1, 1}, {0, 0, 1, 0, 0, 1}},
       {{1, 2, 3, 10}, {1, 2, 2, 3}, {2, 4}, {2, 4}, {1, 1}, {0, 1, 1, 2}},
+      {{1, 40, 9, 9}, {1, 40, 5, 5}, {3, 3}, {2, 2}, {1, 1}, {1, 1, 1, 1}},
+      {{1, 6, 70, 60}, {1, 6, 35, 30}, {3, 3}, {2, 2}, {1, 1}, {1, 1, 0, 0}},
   };
   for (const Shape& s : shapes) {
     for (DType t : kTypes) {

@@ -108,8 +108,16 @@ TEST(CpuVec, PoolsAndDropoutGiveTheSameBitsOnEverySet) {
       v.max_update(x.data(), stride, 5, 2, best.data(), where.data(), n);
       v.add_strided(x.data(), stride, acc.data(), n);
     }
-    v.add_where(x.data(), where.data(), 7, acc.data(), n);
-    v.add_scaled(x.data(), 0.3f, acc.data(), n);
+    std::vector<int32_t> offset(best.size()), position(best.size());
+    for (size_t i = 0; i < offset.size(); ++i) {
+      offset[i] = static_cast<int32_t>(3 * i + i % 3);  // differ, as add_scatter wants
+      position[i] = static_cast<int32_t>(i % 5);
+    }
+    v.max_gather(x.data(), offset.data(), position.data(), 4, best.data(), where.data(), n);
+    v.add_gather(x.data(), offset.data(), acc.data(), n);
+    Floats spread(x.size());
+    v.add_scatter(acc.data(), offset.data(), spread.data(), n);
+    acc = Joined(acc, spread);
     for (size_t i = 0; i < where.size(); ++i) best[i] += static_cast<float>(where[i]);
     return Joined(best, acc);
   });
@@ -119,6 +127,17 @@ TEST(CpuVec, PoolsAndDropoutGiveTheSameBitsOnEverySet) {
     std::vector<uint8_t> mask(x.size());
     v.dropout(12345678901, 3, 9, 17, n, 1u << 31, 0.5f, x.data(), y.data(), mask.data());
     return y;
+  });
+}
+
+TEST(CpuVec, ConvolutionTapsGiveTheSameBitsOnEverySet) {
+  ExpectSameBits([](const VecOps& v, int64_t n) {
+    const int64_t lanes = (n + 15) / 16 * 16;
+    const std::vector<int32_t> offset = {0, 1, 17, 5};
+    const Floats x = Numbers(lanes + 17, 1), w = Numbers(4, 2);
+    Floats acc(static_cast<size_t>(lanes), 0.5f);
+    v.add_taps(x.data(), offset.data(), w.data(), 4, acc.data(), lanes);
+    return acc;
   });
 }
 

@@ -135,6 +135,31 @@ TEST_F(ExportModelTest, LargeModelsPutWeightsBeside) {
   }
 }
 
+TEST_F(ExportModelTest, TheDataOfAModelStaysUntilAnotherModelIsInPlace) {
+  std::vector<float> big(1000, 1);
+  plan_.weights = std::make_shared<plan::VectorWeights>(plan::BytesOf(big));
+  plan_.programs.clear();
+  plan_.states[0].desc.dims = plan_.states[1].desc.dims = {10, 100};
+  plan_.states[0].initial.length = 4000;
+  plan_.exports[0].dims = {10, 100};
+  const auto location = [&] { return Read().graph().initializer(1).external_data(0).value(); };
+  const auto exists = [&](const char* suffix) { return std::filesystem::exists(path_() + suffix); };
+  ASSERT_TRUE(Export(1000).ok());
+  EXPECT_EQ(location(), "out.onnx.data");
+  // The next one never touches the file that the model in place reads.
+  ASSERT_TRUE(Export(1000).ok());
+  EXPECT_EQ(location(), "out.onnx.data2");
+  EXPECT_FALSE(exists(".data")) << "nobody reads it any more";
+  ASSERT_TRUE(Export(1000).ok());
+  EXPECT_EQ(location(), "out.onnx.data");
+  EXPECT_FALSE(exists(".data2"));
+  // A file of that name which the model does not name is not ours to remove.
+  std::ofstream(path_() + ".data2") << "mine";
+  ASSERT_TRUE(Export(1 << 20).ok());
+  EXPECT_EQ(Read().graph().initializer(1).raw_data().size(), 4000U);
+  EXPECT_TRUE(exists(".data2"));
+}
+
 TEST_F(ExportModelTest, NoSourceModelIsAnError) {
   plan_.source_model.clear();
   EXPECT_EQ(Export(1).id(), "E0662");

@@ -162,6 +162,48 @@ TEST_F(Files, SweepsTemporariesOfDeadProcessesOnly) {
   EXPECT_EQ(Listing(), expected);
 }
 
+TEST_F(Files, ALinkToAFileThatIsNotThereYetIsFollowed) {
+  fs::create_symlink("later/real", Path("link"));
+  fs::create_directory(Path("later"));
+  EXPECT_EQ(fs::path(FollowLinks(Path("link"))), fs::path(Path("later/real")));
+  AtomicFile file = AtomicFile::Create(Path("link")).value();
+  ASSERT_TRUE(file.Append("new").ok());
+  ASSERT_TRUE(file.Commit().ok());
+  EXPECT_TRUE(fs::is_symlink(Path("link")));
+  EXPECT_EQ(Get("later/real"), "new");
+  fs::create_symlink("loop", Path("loop"));
+  EXPECT_FALSE(AtomicFile::Create(Path("loop")).ok());
+}
+
+TEST_F(Files, ATemporaryInUseIsNotSwept) {
+  AtomicFile file = AtomicFile::Create(Path("out")).value();
+  ASSERT_TRUE(file.Append("new").ok());
+  const pid_t child = fork();
+  if (child == 0) _exit(0);
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  // As from another container: the name says a process that this one cannot see.
+  const std::string foreign = Path("out.tmp." + std::to_string(child));
+  fs::rename(Path("out.tmp." + std::to_string(getpid())), foreign);
+  ASSERT_TRUE(SweepTemporaries(Path("out")).ok());
+  EXPECT_TRUE(fs::exists(foreign));
+  EXPECT_FALSE(file.Commit().ok()) << "its own name is gone";
+  ASSERT_TRUE(SweepTemporaries(Path("out")).ok());
+  EXPECT_FALSE(fs::exists(foreign)) << "nobody holds it any more";
+}
+
+TEST_F(Files, PiecesOfAFileAreReadToTheByte) {
+  Put("a", "0123456789");
+  const InputFile file = InputFile::Open(Path("a")).value();
+  EXPECT_EQ(file.size(), 10);
+  std::string text(4, ' ');
+  ASSERT_TRUE(file.ReadAt(6, std::as_writable_bytes(std::span(text))).ok());
+  EXPECT_EQ(text, "6789");
+  const Status beyond = file.ReadAt(7, std::as_writable_bytes(std::span(text)));
+  EXPECT_EQ(beyond.id(), "E0506");
+  EXPECT_EQ(InputFile::Open(Path("none")).status().exit_code(), 6);
+  EXPECT_EQ(InputFile::Open(dir_).status().exit_code(), 6);
+}
+
 TEST_F(Files, CopiesARangeOfAnotherFile) {
   std::string source;
   for (int i = 0; i < 300000; ++i) source += std::to_string(i);

@@ -6,6 +6,8 @@
 #include "test/unit/temp_dir.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
 
 #include <cmath>
 #include <limits>
@@ -86,6 +88,10 @@ TEST(KeptLogBytes, CutsAtLaterStepsDoneAndTornLines) {
   EXPECT_EQ(kept(kLog, 10), kLog.substr(0, kLog.find("{\"done\"")));
   EXPECT_EQ(kept("{\"run\":{}}\n{\"step\":1,\"lo", 5), "{\"run\":{}}\n");
   EXPECT_EQ(kept("something else\n", 5), "");
+  const std::string twice = "{\"run\":{}}\n{\"step\":1}\n{\"run\":{\"resumed_after\":1}}\n";
+  EXPECT_EQ(kept(twice + "{\"step\":2}\n", 2), twice + "{\"step\":2}\n");
+  EXPECT_EQ(kept(twice + "{\"step\":2}\n", 1), "{\"run\":{}}\n{\"step\":1}\n")
+      << "a run whose steps are all cut off leaves no line";
 }
 
 class LogFile : public TempDirTest {};
@@ -107,6 +113,55 @@ TEST_F(LogFile, NewOneReplacesTheOld) {
   ASSERT_TRUE((*log)->Write("x\n").ok());
   log->reset();
   EXPECT_EQ(Get("l.jsonl"), "x\n");
+}
+
+TEST_F(LogFile, TheOldOneStaysUntilTheFirstLineIsWritten) {
+  std::string path = Put("l.jsonl", "old\n");
+  {
+    Result<std::unique_ptr<JsonlLog>> log = JsonlLog::Create(path);
+    ASSERT_TRUE(log.ok());
+    EXPECT_EQ(Get("l.jsonl"), "old\n");
+    ASSERT_TRUE((*log)->Write("{\"run\":{}}\n").ok());
+    EXPECT_EQ(Get("l.jsonl"), "{\"run\":{}}\n") << "without waiting";
+    ASSERT_TRUE((*log)->Write("{\"step\":1}\n").ok());
+  }
+  EXPECT_EQ(Get("l.jsonl"), "{\"run\":{}}\n{\"step\":1}\n") << "also when the run fails";
+  EXPECT_EQ(Listing(), std::vector<std::string>{"l.jsonl"});
+}
+
+TEST_F(LogFile, AFullDiskCutsOffTheTornLine) {
+  std::string path = Path("l.jsonl");
+  const std::string line = "{\"step\":" + std::string(90, '1') + "}\n";
+  Result<std::unique_ptr<JsonlLog>> log = JsonlLog::Create(path);
+  ASSERT_TRUE(log.ok());
+  ASSERT_TRUE((*log)->Write(line).ok());
+  struct rlimit old {};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &old), 0);
+  signal(SIGXFSZ, SIG_IGN);
+  const struct rlimit small = {line.size() * 3 + 20, old.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  Status status;
+  for (int i = 0; i < 6 && status.ok(); ++i) status = (*log)->Write(line);
+  if (status.ok()) status = (*log)->Flush();
+  const Status after = (*log)->Write(line);
+  const Status closed = (*log)->Close();
+  setrlimit(RLIMIT_FSIZE, &old);
+  signal(SIGXFSZ, SIG_DFL);
+  EXPECT_EQ(status.exit_code(), 6);
+  EXPECT_EQ(status.file(), path);
+  EXPECT_NE(status.message().find("File too large"), std::string::npos) << status.message();
+  EXPECT_FALSE(closed.ok()) << "an error is not forgotten";
+  EXPECT_EQ(Get("l.jsonl"), line + line + line);
+}
+
+TEST_F(LogFile, AResumeRefusesAFileThatIsNoLog) {
+  std::string path = Put("l.jsonl", "my notes\n");
+  Result<std::unique_ptr<JsonlLog>> log = JsonlLog::Resume(path, 3);
+  ASSERT_FALSE(log.ok());
+  EXPECT_EQ(log.status().file(), path);
+  EXPECT_EQ(Get("l.jsonl"), "my notes\n");
+  Put("l.jsonl", "");
+  EXPECT_TRUE(JsonlLog::Resume(path, 3).ok());
 }
 
 TEST_F(LogFile, UnwritablePlacesAreIoErrors) {

@@ -84,7 +84,7 @@ TEST_F(PlanFileTest, ReadsBackEqual) {
   Plan plan = TinyPlan();
   plan.programs[0].calls[0].params = StrangeAttrs();
   plan.programs[0].tensors[0].name = "name \xFF";
-  plan.source_model = std::string(1000, '\7');
+  plan.source_model = "\x3a\xe5\x07" + std::string(997, '\7');  // field 7, its graph
   plan.accumulate = 3;
   plan.max_skips = 7;
   plan.states[3].initial.kind = Initial::Kind::kAuto;

@@ -185,18 +185,121 @@ TEST_F(StateTest, OtherPlansAreRefusedWithTheFirstDifference) {
   };
   Plan plan = plan_;
   plan.states[0].name = "v";
-  EXPECT_NE(refusal(plan).find("it has no state 'v'"), std::string::npos);
+  EXPECT_NE(refusal(plan).find("state 'v': expected float[3,2], found none"), std::string::npos);
   plan = plan_;
   plan.states[3].role = plan::Role::kScaler;
-  EXPECT_NE(refusal(plan).find("it has no state 'zero'"), std::string::npos);
+  EXPECT_NE(refusal(plan).find("state 'zero': expected float[], found none"), std::string::npos);
   plan = plan_;
   plan.programs.clear();
   plan.states[0].desc.dims = {2, 3};
-  EXPECT_NE(refusal(plan).find("state 'w' is float[3,2] there and float[2,3] in the plan"),
+  EXPECT_NE(refusal(plan).find("state 'w': expected float[2,3], found float[3,2]"),
             std::string::npos);
   plan = plan_;
   plan.states[0].role = plan::Role::kHyper;
-  EXPECT_NE(refusal(plan).find("the plan has no state 'w'"), std::string::npos);
+  EXPECT_NE(refusal(plan).find("state 'w': expected none, found float[3,2]"), std::string::npos);
+}
+
+TEST_F(StateTest, FilesOfOthersAreNeitherReadNorRemoved) {
+  ASSERT_TRUE(Save(1).ok());
+  const std::vector<std::string> others = {"notes.txt", "step-7.ckpt", "step-000000000009.ckpt.bak",
+                                           "x.ckpt.tmp.1"};
+  for (const std::string& name : others) std::ofstream(folder_ / name) << "mine";
+  fs::create_directory(File(8));
+  fs::create_directory(folder_ / "step-000000000003.ckpt.d");
+  ASSERT_EQ((*Load())->step, 1);
+  EXPECT_TRUE(notes_.empty());
+  ASSERT_TRUE(Save(2, 1).ok());
+  for (const std::string& name : others) EXPECT_EQ(Contents(folder_ / name), "mine") << name;
+  EXPECT_TRUE(fs::is_directory(File(8)));
+  EXPECT_FALSE(fs::exists(File(1)));
+}
+
+TEST_F(StateTest, AFolderBelongsToOneProcess) {
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto held = CheckpointFolder::Open(folder_);
+    const char byte = held.ok() ? 'y' : 'n';
+    if (write(ready[1], &byte, 1) != 1) _exit(1);
+    pause();
+    _exit(0);
+  }
+  char byte = 0;
+  ASSERT_EQ(read(ready[0], &byte, 1), 1);
+  ASSERT_EQ(byte, 'y');
+  const Status refused = CheckpointFolder::Open(folder_).TakeStatus();
+  EXPECT_EQ(refused.id(), "E0655");
+  EXPECT_EQ(refused.error_class(), ErrorClass::kIo);
+  EXPECT_EQ(refused.file(), folder_.string());
+  EXPECT_NE(refused.message().find(fmt::format("(process {})", child)), std::string::npos)
+      << refused.message();
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  close(ready[0]);
+  close(ready[1]);
+  EXPECT_TRUE(CheckpointFolder::Open(folder_).ok()) << "a killed run holds no lock";
+}
+
+TEST_F(StateTest, AFolderThatWasMadeForNothingGoesAgain) {
+  { ASSERT_TRUE(CheckpointFolder::Open(folder_ / "sub").ok()); }
+  EXPECT_FALSE(fs::exists(folder_ / "sub"));
+  EXPECT_TRUE(fs::exists(folder_)) << "only the last folder";
+  {
+    const auto folder = CheckpointFolder::Open(folder_ / "sub");
+    std::ofstream(folder_ / "sub" / "x") << "x";
+  }
+  EXPECT_TRUE(fs::exists(folder_ / "sub" / "x"));
+  fs::create_directory(folder_ / "empty");
+  { ASSERT_TRUE(CheckpointFolder::Open(folder_ / "empty").ok()); }
+  EXPECT_TRUE(fs::exists(folder_ / "empty")) << "it was there before";
+}
+
+TEST_F(StateTest, WhatIsNoFolderIsRefusedAndALinkToOneIsTaken) {
+  fs::create_directories(folder_ / "real");
+  std::ofstream(folder_ / "file") << "x";
+  fs::create_directory_symlink("real", folder_ / "link");
+  fs::create_directory_symlink("nowhere", folder_ / "dangling");
+  EXPECT_TRUE(CheckpointFolder::Open(folder_ / "link").ok());
+  for (const char* name : {"file", "dangling", "file/sub"}) {
+    const Status s = CheckpointFolder::Open(folder_ / name).TakeStatus();
+    EXPECT_EQ(s.id(), "E0651") << name;
+    EXPECT_EQ(s.exit_code(), 6);
+  }
+}
+
+TEST_F(StateTest, LargeStatesGoThroughASmallBuffer) {
+  // One state of 48 MiB. Neither writing nor reading it back may need room for a second one.
+  constexpr int64_t kRows = int64_t{4} << 20, kBytes = kRows * 3 * 4;
+  Plan plan = plan_;
+  plan.programs.clear();
+  plan.states[0].desc.dims = {kRows, 3};
+  plan.states[1].desc.dims = {kRows, 3};
+  plan.states[0].initial = {};
+  plan.states[0].initial.fill = 2;
+  const auto executor = NewExecutor(plan);
+  const auto peak = [] {
+    std::ifstream in("/proc/self/status");
+    std::string word;
+    while (in >> word && word != "VmHWM:") continue;
+    int64_t kib = 0;
+    in >> kib;
+    return kib * 1024;
+  };
+  std::vector<std::byte> first(4);
+  const int64_t before = peak();
+  ASSERT_TRUE(SaveCheckpoint(folder_, {5, "p", 7, 9}, plan, *executor, 1).ok());
+  const auto loaded = Load();
+  ASSERT_TRUE(loaded.ok() && loaded->has_value()) << loaded.status().ToString();
+  const float three = 3;
+  ASSERT_TRUE(executor->WriteStatePiece(0, kBytes - 4, std::as_bytes(std::span(&three, 1))).ok());
+  ASSERT_TRUE(RestoreCheckpoint(**loaded, plan, *executor).ok());
+  EXPECT_LT(peak() - before, kBytes / 4);
+  float last = 0;
+  ASSERT_TRUE(
+      executor->ReadStatePiece(0, kBytes - 4, std::as_writable_bytes(std::span(&last, 1))).ok());
+  EXPECT_EQ(last, 2);
+  EXPECT_FALSE(executor->ReadStatePiece(0, kBytes - 3, first).ok()) << "beyond the end";
 }
 
 TEST_F(StateTest, SweepsTemporariesOfDeadProcesses) {

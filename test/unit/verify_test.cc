@@ -23,7 +23,7 @@ struct GraphCorruptor {
   int32_t& live() { return g.live_; }
   std::vector<OutputInfo>& outputs() { return g.outputs_; }
   std::vector<NextInfo>& nexts() { return g.nexts_; }
-  std::unordered_map<std::string, ValueId>& by_name() { return g.by_name_; }
+  void ForgetName(std::string_view name) { g.by_name_.Remove(name, g.NameOf()); }
   static std::unordered_map<std::string, StateId>& states(Module& m) { return m.state_index_; }
 };
 
@@ -108,7 +108,7 @@ const std::vector<Damage>& AllDamage() {
       {"V5", "name changed", [](M, C c) { c.value("d").name = std::string("e"); }},
       {"V5", "name of another", [](M, C c) { c.value("d").name = std::string("g"); }},
       {"V5", "empty name", [](M, C c) { c.value("d").name = std::string(""); }},
-      {"V5", "look-up forgotten", [](M, C c) { c.by_name().erase("d"); }},
+      {"V5", "look-up forgotten", [](M, C c) { c.ForgetName("d"); }},
       {"V5", "two outputs of one name", [](M, C c) { c.outputs()[1].name = std::string("out"); }},
       {"V5", "two feeds of one name", [](M, C c) { c.g.mutable_feeds()[1].name = std::string("x"); }},
       {"V5", "state's name", [](M m, C) { State(m, "lr").name = std::string("rl"); }},

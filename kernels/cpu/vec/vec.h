@@ -112,10 +112,18 @@ struct VecOps {
                      int32_t* where, int64_t n);
   /// acc[i] += x[i * stride].
   void (*add_strided)(const float* x, int64_t stride, float* acc, int64_t n);
-  /// acc[i] += where[i] == position ? dy[i] : 0.
-  void (*add_where)(const float* dy, const int32_t* where, int32_t position, float* acc, int64_t n);
-  /// acc[i] += dy[i] * a.
-  void (*add_scaled)(const float* dy, float a, float* acc, int64_t n);
+  /// As max_update with lanes anywhere: lane i sees x[offset[i]] at index + position[i].
+  void (*max_gather)(const float* x, const int32_t* offset, const int32_t* position, int32_t index,
+                     float* best, int32_t* where, int64_t n);
+  /// acc[i] += x[offset[i]].
+  void (*add_gather)(const float* x, const int32_t* offset, float* acc, int64_t n);
+  /// acc[offset[i]] += x[i]; offsets differ.
+  void (*add_scatter)(const float* x, const int32_t* offset, float* acc, int64_t n);
+
+  // --- convolution
+  /// acc[i] += the sum over taps of x[offset[t] + i] * w[t]; n is a multiple of 16.
+  void (*add_taps)(const float* x, const int32_t* offset, const float* w, int64_t taps, float* acc,
+                   int64_t n);
 
   // --- dropout (kernels/philox.h)
   /// Element i of 4 * quads, the first of which is 4 * first: kept iff its bits >= threshold; y =

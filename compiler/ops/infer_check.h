@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What a node may not be, where ONNX's own inference does not look: it computes output shapes and
+// takes the rest on trust. Errors are E0107.
+
+#include <span>
+#include <vector>
+
+#include "compiler/ops/op_def.h"
+
+namespace ampc {
+
+/// Attributes and operands that contradict each other. Null inputs are left out.
+Status CheckBeforeInference(const OpDef& op, const Attrs& attrs,
+                            std::span<const ir::TensorType* const> inputs);
+/// Results that cannot come from the operands.
+Status CheckAfterInference(const OpDef& op, std::span<const ir::TensorType* const> inputs,
+                           const std::vector<ir::TensorType>& outputs);
+
+}  // namespace ampc

@@ -1,0 +1,255 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The exported training step in onnxruntime against amprun: the same numbers?
+
+usage: step_export.py BIN [CHECK...]      BIN: folder of ampc and amprun
+       step_export.py BIN measure         writes step_spread.json
+
+Every model x precision x optimizer trains 20 steps on both sides; fp16 starts at a scale of 2^30 and skips. Skipped steps,
+scales, counters and the scaler's states are bit-equal; masters agree within 1e-6 under SGD in fp32, otherwise within twice the
+spread of onnxruntime's own runs (README.md, "The exported step").
+"""
+import json
+import pathlib
+import sys
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import TensorProto, helper
+
+from harness import NAMES, OPTIMIZERS, Failed, Model, Tools, dump, expect, run_checks, widened
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "examples" / "onnxruntime_step"))
+from run import Step, train  # noqa: E402 (the example's driver is what is tested)
+
+STEPS = 20
+MODELS = NAMES + ["dropout_mlp"]
+SPREAD = pathlib.Path(__file__).with_name("step_spread.json")
+RUNS = 8  # of which the largest distance is the spread
+LOW = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+SGD_FP32 = 1e-6
+
+
+def exported(tools, model, precision, optimizer, *flags):
+    """The step's file, valid with its types and shapes, and the plan of the same settings."""
+    scaler = f"init_scale={2**30}" if precision == "fp16" else ""
+    path = tools.compile(model, "ts_train", precision, optimizer, *flags, "--emit", "step", scaler=scaler, output="step.onnx")
+    plan = tools.compile(model, "ts_train", precision, optimizer, *flags, scaler=scaler)
+    files = [path] if "--accumulate" not in flags else [path.with_suffix(".train.onnx"), path.with_suffix(".apply.onnx")]
+    for file in files:
+        onnx.checker.check_model(onnx.load(file), full_check=True)
+    return files, plan
+
+
+def in_onnxruntime(files, feeds, states=None):
+    """Outputs and states of each step."""
+    steps, states, outputs, history = [Step(str(file)) for file in files], dict(states or {}), [], []
+    batches = ({name: array[i] for name, array in feeds.items()} for i in range(2**31))
+    for _ in range(STEPS):
+        outputs.append(train(steps, batches, states))
+        history.append(dict(states))
+    return outputs, {name: np.array([moment[name] for moment in history]) for name in history[0]}
+
+
+def in_amprun(tools, plan, feeds, names, *flags):
+    data, out = tools.folder / "feeds.npz", tools.folder / "fetch.npz"
+    np.savez(data, **feeds)
+    wanted = [flag for name in names for flag in ("--fetch", name)]
+    lines = tools.train(plan, data, STEPS, *wanted, "--fetch-out", out, *flags)
+    return lines, dict(np.load(out))
+
+
+def with_role(files, *roles):
+    """States that the step changes."""
+    states = {}
+    for file in files:
+        states |= {name: state for name, state in Step(str(file)).about["states"].items() if state["output"]}
+    return [name for name, state in states.items() if state["role"] in roles]
+
+
+def distance(a, b, names):
+    """Largest difference after the last step."""
+    return max(np.abs(a[name][-1].astype(np.float64) - b[name][-1]).max() for name in names)
+
+
+def compare(tools, model, precision, optimizer):
+    files, plan = exported(tools, model, precision, optimizer)
+    feeds = widened(model.folder / "feeds.npz")
+    masters, exact = with_role(files, "weight"), with_role(files, "counter", "scaler", "rng")
+    outputs, theirs = in_onnxruntime(files, feeds)
+    lines, ours = in_amprun(tools, plan, feeds, masters + exact + with_role(files, "statistic"))
+    where = f"{model.name} {precision} {optimizer}"
+    skipped = [line["skipped"] for line in lines]
+    expect([bool(o["found_inf"]) for o in outputs] == skipped, f"{where}: other steps are skipped; amprun: {skipped}")
+    expect(precision != "fp16" or any(skipped), f"{where}: no step is skipped")
+    for name in ("scale", "lr"):
+        expect([float(o[name]) for o in outputs if name in o] == [line[name] for line in lines if name in outputs[0]], f"{where}: {name} differs")
+    for name in exact:
+        expect(theirs[name].tobytes() == ours[name].tobytes(), f"{where}: {name} is {theirs[name]}, in amprun {ours[name]}")
+    for name in with_role(files, "statistic"):
+        if precision == "fp32" and optimizer == "sgd":
+            error = np.abs(theirs[name] - ours[name]).max() / np.abs(ours[name]).max()
+            expect(error < 1e-5, f"{where}: {name} differs by {error:.1e} of its largest value")
+    spread = json.loads(SPREAD.read_text())[model.name][precision][optimizer]
+    bound = SGD_FP32 if (precision, optimizer) == ("fp32", "sgd") else 2 * spread["weights"]
+    worst, note = distance(theirs, ours, masters), ""
+    if worst > bound and precision == "fp32":
+        worst, note = decided_in_fp64(tools, model, optimizer, feeds, theirs, ours, masters, bound)
+    elif worst > bound:
+        bound, note = 2 * spread["roundings"], f" (spread of roundings; of weights {spread['weights']:.1e})"
+    expect(worst <= bound, f"{where}: masters differ by {worst:.1e}, the bound is {bound:.1e}")
+    print(f"  {where:32} skipped {sum(skipped):2}  masters {worst:.1e} of {bound:.1e}{note}", flush=True)
+
+
+def decided_in_fp64(tools, model, optimizer, feeds, theirs, ours, masters, bound):
+    """Where an element differs by more, it is amprun's distance to its run in fp64 that counts: the other side has lost the digits."""
+    _, exact = in_amprun(tools, tools.compile(model, "ts_train", "fp64", optimizer), feeds, masters)
+    worst, elements = 0.0, []
+    for name in masters:
+        difference = np.abs(ours[name][-1].astype(np.float64) - theirs[name][-1])
+        error = np.abs(ours[name][-1] - exact[name][-1])
+        worst = max(worst, np.where(difference > bound, error, difference).max())
+        for place in np.argwhere(difference > bound):
+            far = np.abs(theirs[name][-1] - exact[name][-1])[tuple(place)]
+            elements.append(f"{name}{list(map(int, place))} amprun {error[tuple(place)]:.1e}, onnxruntime {far:.1e} from fp64")
+    return worst, "; " + "; ".join(elements)
+
+
+def all_models(tools, precision):
+    failures = []
+    for name in MODELS:
+        for optimizer in OPTIMIZERS:
+            try:
+                compare(tools, Model(name), precision, optimizer)
+            except Failed as failed:
+                failures.append(str(failed))
+    expect(not failures, "; ".join(failures))
+    return f"{len(MODELS)} models, {', '.join(OPTIMIZERS)}, {STEPS} steps"
+
+
+def fp32(tools):
+    return all_models(tools, "fp32")
+
+
+def bf16(tools):
+    return all_models(tools, "bf16")
+
+
+def fp16(tools):
+    return all_models(tools, "fp16")
+
+
+def windows(tools):
+    """Three micro-batches an update, clipping and a schedule, in two files: the same."""
+    model = Model("lenet_mnist")
+    flags = ("--accumulate", "3", "--clip-norm", "0.5", "--lr-schedule", f"cosine:warmup=4,total={STEPS}")
+    files, plan = exported(tools, model, "fp32", "sgd", *flags)
+    feeds, masters = widened(model.folder / "feeds.npz"), with_role(files, "weight")
+    outputs, theirs = in_onnxruntime(files, feeds)
+    lines, ours = in_amprun(tools, plan, feeds, masters)
+    expect([float(o["lr"]) for o in outputs] == [line["lr"] for line in lines], "another learning rate")
+    worst = distance(theirs, ours, masters)
+    expect(worst <= SGD_FP32, f"masters differ by {worst:.1e}")
+    return f"masters {worst:.1e} of {SGD_FP32}"
+
+
+def dropout_masks(tools):
+    """The same seed gives the same bits on both sides."""
+    model = Model("dropout_mlp")
+    files, plan = exported(tools, model, "bf16", "sgd")
+    [name] = [t["name"] for t in dump(tools, plan)["tensor"] if t["dtype"] == "bool" and t["dims"] != "[]"]
+    file = onnx.load(files[0])
+    file.graph.output.extend(v for v in file.graph.value_info if v.name == name)
+    onnx.save(file, files[0])
+    step, states, feeds = Step(str(files[0])), {"rng": np.array([7, 0])}, widened(model.folder / "feeds.npz")
+    step.about["outputs"][name] = name
+    theirs = [step.run({k: v[i] for k, v in feeds.items()}, states)[name] for i in range(STEPS)]
+    _, ours = in_amprun(tools, plan, feeds, [name], "--seed", "7")
+    expect((np.array(theirs) == ours[name]).all(), "other masks")
+    return f"{STEPS} masks of {theirs[0].size}"
+
+
+def runtime_keeps_casts(tools):
+    """What makes the comparison sound: onnxruntime, set as the example sets it, rounds in a cast to a low type and back."""
+    value = np.array(1 + 2.0**-12, np.float32)
+    for low in LOW:
+        nodes = [helper.make_node("Cast", ["x"], ["y"], to=low), helper.make_node("Cast", ["y"], ["z"], to=TensorProto.FLOAT)]
+        forms = [helper.make_tensor_value_info(name, TensorProto.FLOAT, []) for name in "xz"]
+        model = helper.make_model(helper.make_graph(nodes, "g", forms[:1], forms[1:]), opset_imports=[helper.make_opsetid("", 23)], ir_version=11)
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        [found] = onnxruntime.InferenceSession(model.SerializeToString(), options).run(None, {"x": value})
+        expect(found == 1, f"{found} instead of 1")
+    return "float16, bfloat16"
+
+
+def native_types(tools):
+    """step:native=1 gives low operands to standard ops; without it none has one but casts."""
+    counts = []
+    for flags in ((), ("native",)):
+        emit = "step:native=1" if flags else "step"
+        path = tools.compile(Model("resnet_mnist"), "ts_train", "bf16", "sgd", "--emit", emit, output="native.onnx")
+        model = onnx.load(path)
+        onnx.checker.check_model(model, full_check=True)
+        low = {v.name for v in model.graph.value_info if v.type.tensor_type.elem_type in LOW}
+        counts.append(sum(n.domain == "" and n.op_type not in ("Cast", "Constant") and not low.isdisjoint(n.input) for n in model.graph.node))
+    expect(counts[0] == 0 and counts[1] > 0, f"standard ops with low operands: {counts}")
+    return f"standard ops with low operands: {counts[0]}, native {counts[1]}"
+
+
+# ---- how far onnxruntime's own runs lie apart
+
+
+def changed_weights(files, seed, names):
+    """Every initial master moved to the next number, up or down."""
+    random, initial = np.random.default_rng(seed), {t.name: onnx.numpy_helper.to_array(t) for t in onnx.load(files[0]).graph.initializer}
+    sides = {name: np.where(random.random(initial[name].shape) < 0.5, -np.inf, np.inf).astype(np.float32) for name in names}
+    return {name: np.nextafter(initial[name], sides[name]) for name in names}
+
+
+def changed_before_rounding(tools, files, seed):
+    """The same step where each tensor is changed by one part in 2^23 before it is rounded to low precision."""
+    random, model = np.random.default_rng(seed), onnx.load(files[0])
+
+    def change(nodes):
+        old = list(nodes)
+        del nodes[:]
+        for i, node in enumerate(old):
+            if node.op_type == "Cast" and node.domain == "" and any(a.name == "to" and a.i in LOW for a in node.attribute):
+                factor = 1 + (1 if random.random() < 0.5 else -1) * 2.0**-23
+                nodes.append(helper.make_node("Constant", [], [f"factor_{i}"], value_float=factor))
+                nodes.append(helper.make_node("CastLike", [f"factor_{i}", node.input[0]], [f"like_{i}"]))
+                nodes.append(helper.make_node("Mul", [node.input[0], f"like_{i}"], [f"changed_{i}"]))
+                node.input[0] = f"changed_{i}"
+            nodes.append(node)
+
+    for nodes in [model.graph.node] + [f.node for f in model.functions]:
+        change(nodes)
+    path = tools.folder / "changed.onnx"
+    onnx.save(model, path)
+    return [path]
+
+
+def measure(tools):
+    spread = {}
+    for name in MODELS:
+        for precision in ("fp32", "bf16", "fp16"):
+            for optimizer in OPTIMIZERS:
+                files, _ = exported(tools, Model(name), precision, optimizer)
+                feeds, masters = widened(Model(name).folder / "feeds.npz"), with_role(files, "weight")
+                _, base = in_onnxruntime(files, feeds)
+                runs = {"weights": [in_onnxruntime(files, feeds, changed_weights(files, seed, masters)) for seed in range(RUNS)]}
+                if precision != "fp32":
+                    runs["roundings"] = [in_onnxruntime(changed_before_rounding(tools, files, seed), feeds) for seed in range(RUNS)]
+                figures = {kind: float(f"{max(distance(base, states, masters) for _, states in of):.2g}") for kind, of in runs.items()}
+                spread.setdefault(name, {}).setdefault(precision, {})[optimizer] = figures
+                print(name, precision, optimizer, figures, flush=True)
+    SPREAD.write_text(json.dumps(spread, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    if sys.argv[2:] == ["measure"]:
+        measure(Tools(sys.argv[1]))
+    else:
+        run_checks([runtime_keeps_casts, fp32, bf16, fp16, windows, dropout_masks, native_types])
