@@ -43,9 +43,8 @@ class LossAttacher {
       AMPC_ASSIGN(const ir::OutputInfo input, Input(spec, model_outputs));
       AMPC_ASSIGN(last, Attach(spec, input));
       ValueId loss = last.loss;
-      if (spec.factor != 1)
-        loss = b_.Map("x0 * $factor", {loss}, b_.failed() ? DType::kFloat32 : g_.type(loss).dtype,
-                      {{"factor", spec.factor}});
+      if (spec.factor != 1 && !b_.failed())
+        loss = b_.Mul(loss, b_.Scalar(g_.type(loss).dtype, spec.factor));
       total = total == kNone ? loss : b_.Add(total, loss);
       if (b_.failed()) return b_.TakeStatus();
     }

@@ -212,10 +212,15 @@ class OptimizerBuilder {
     const ValueId first = b_.Map("x0 == 0", {applied_}, DType::kBool);
     return {found_inf_,
             b_.Cast(lr, acc),
-            b_.Cast(Hyper("momentum", o_.momentum), acc),
-            b_.Cast(Hyper("dampening", o_.dampening), acc),
+            b_.Cast(Momentum("momentum", o_.momentum), acc),
+            b_.Cast(Momentum("dampening", o_.dampening), acc),
             b_.Cast(WeightDecay(group), acc),
             first};
+  }
+
+  // Without momentum there are no buffers for it, so amprun can't turn it on: no setting.
+  ValueId Momentum(const std::string& name, double value) {
+    return o_.momentum != 0 ? Hyper(name, value) : b_.Scalar(DType::kFloat64, 0);
   }
 
   // step_size = lr / (1 - beta1^t), bias_correction2_sqrt = sqrt(1 - beta2^t), t = applied + 1.

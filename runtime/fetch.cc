@@ -10,13 +10,23 @@ namespace {
 
 constexpr std::string_view kGradient = "grad:";
 
-/// Call that defines each tensor; -1 for those that no call writes.
+/// Per tensor: the call after which it holds its value, or -1. A view that no call writes has it
+/// after the last call that writes its buffer.
 std::vector<int> DefiningCalls(const plan::Program& program) {
-  std::vector<int> calls(program.tensors.size(), -1);
+  std::vector<int> calls(program.tensors.size(), -1), of_buffer(program.buffers.size(), -1);
   for (size_t c = 0; c < program.calls.size(); ++c) {
     for (int32_t t : program.calls[c].outputs) {
-      if (t >= 0) calls[static_cast<size_t>(t)] = static_cast<int>(c);
+      if (t < 0) continue;
+      calls[static_cast<size_t>(t)] = static_cast<int>(c);
+      of_buffer[static_cast<size_t>(program.tensors[static_cast<size_t>(t)].buffer)] =
+          static_cast<int>(c);
     }
+  }
+  for (size_t t = 0; t < calls.size(); ++t) {
+    const auto buffer = static_cast<size_t>(program.tensors[t].buffer);
+    // A state's memory is written by its update, after the reads: see Fetcher::AddStates.
+    if (calls[t] < 0 && program.buffers[buffer].space == plan::Space::kBlock)
+      calls[t] = of_buffer[buffer];
   }
   return calls;
 }
@@ -55,7 +65,8 @@ Fetcher::Fetcher(const plan::Plan& plan, Executor& executor, NpzWriter writer)
       executor_(executor),
       writer_(std::move(writer)),
       by_call_(plan.programs.size()),
-      at_end_(plan.programs.size()) {
+      at_end_(plan.programs.size()),
+      defining_(plan.programs.size()) {
   hook_.after = [this](int program, int call) { After(program, call); };
 }
 
@@ -163,9 +174,11 @@ bool Fetcher::AddFromProgram(const Request& request, int program) {
 void Fetcher::AddTensor(const Request& request, int program, int tensor, const std::string& name) {
   const plan::Program& p = plan_.programs[static_cast<size_t>(program)];
   const plan::Tensor& t = p.tensors[static_cast<size_t>(tensor)];
-  int call = DefiningCalls(p)[static_cast<size_t>(tensor)];
+  std::vector<int>& defining = defining_[static_cast<size_t>(program)];
+  if (defining.empty()) defining = DefiningCalls(p);
+  const int call = defining[static_cast<size_t>(tensor)];
   plan::Space space = p.buffers[static_cast<size_t>(t.buffer)].space;
-  if (call < 0 && space != plan::Space::kFeed) return;  // a state before the step: see AddStates
+  if (call < 0 && space == plan::Space::kState) return;  // before the step: see AddStates
   for (const Member& m : members_) {
     if (m.program == program && m.tensor == tensor && m.key == name) return;
     if (!request.prefixed && m.program >= 0 && m.key == name && NameOf(m.program) == "apply")

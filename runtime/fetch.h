@@ -76,7 +76,8 @@ class Fetcher {
   std::vector<Member> members_;
   std::vector<std::vector<std::vector<int>>>
       by_call_;                           ///< [program][call] -> members; empty when none
-  std::vector<std::vector<int>> at_end_;  ///< [program] -> members that live in feeds
+  std::vector<std::vector<int>> at_end_;  ///< [program] -> members that live in feeds or constants
+  std::vector<std::vector<int>> defining_;  ///< [program][tensor] -> call, made on first use
   std::vector<int> states_;
   int64_t samples_ = 0;
   Status status_;

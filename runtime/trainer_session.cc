@@ -245,7 +245,9 @@ Status Session::RestoreStates() {
     for (const std::string& note : notes) Warn(note);
     if (!checkpoint) Note("nothing to resume in '{}': a fresh start", dir);
   }
-  if (const Option* init = settings_.Find("init-from"); init != nullptr && !checkpoint) {
+  if (const Option* init = settings_.Find("init-from"); init != nullptr && checkpoint) {
+    Note("--init-from '{}' is not read: the checkpoint has the weights", init->head);
+  } else if (init != nullptr) {
     std::vector<std::string> notes;
     AMPC_TRY(InitWeights(plan_, *executor_, init->head, init->Bool("strict"), &notes));
     for (const std::string& note : notes) Note("{}", note);

@@ -4,6 +4,7 @@
 #include "compiler/lower/lower.h"
 
 #include <algorithm>
+#include <cassert>
 #include <deque>
 #include <numeric>
 #include <unordered_map>
@@ -126,6 +127,7 @@ class ProgramBuilder {
   void Alias(ir::ValueId v, Operand source) {
     const ir::TensorType& type = g_.type(v);
     const plan::Tensor& s = tensors_[Index(source)];
+    assert(tensor_of_[Index(v)] == ir::kNone && "the output has memory of its own already");
     tensor_of_[Index(v)] = AddTensor(g_.value(v).name, {type.dtype, type.dims, g_.value(v).layout},
                                      s.buffer, s.byte_offset);
   }

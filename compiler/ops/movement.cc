@@ -237,11 +237,12 @@ Status GradExpand(GradContext& g) {
 }
 
 Status LowerExpand(LowerContext& c) {
-  const TensorDesc &x = c.desc(c.in(0)), &y = c.desc(c.out(0));
-  if (x.dims == y.dims) {
+  // An aliased output must not be asked for: out() makes its tensor.
+  if (c.desc(c.in(0)).dims == c.graph().type(c.node().outputs[0]).dims) {
     c.Alias(0, c.in(0));
     return {};
   }
+  const TensorDesc &x = c.desc(c.in(0)), &y = c.desc(c.out(0));
   const std::vector<int64_t> from = StridesOf(x.dims, x.layout);
   std::vector<int64_t> strides(y.dims.size(), 0);
   const size_t extra = y.dims.size() - x.dims.size();
@@ -375,7 +376,7 @@ Status LowerToLayout(LowerContext& c) {
   const TensorDesc& x = c.desc(c.in(0));
   // One channel, or one position per plane: both layouts have the same bytes.
   const bool same = x.dims[1] == 1 || NumElements(std::span(x.dims).subspan(2)) == 1;
-  if (same || x.layout == c.desc(c.out(0)).layout) {
+  if (same || x.layout == c.graph().value(c.node().outputs[0]).layout) {
     c.Alias(0, c.in(0));
   } else {
     EmitCopy(c, c.in(0), c.out(0), 0, StridesOf(x.dims, x.layout));

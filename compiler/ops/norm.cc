@@ -64,6 +64,13 @@ Status SetBatchNormMode(ir::Graph& graph, ir::NodeId id, ir::Builder& b,
   Attrs attrs{{"epsilon", node.attrs.Float("epsilon", 1e-5)},
               {"momentum", node.attrs.Float("momentum", 0.9)},
               {"unbiased", int64_t{options.bn_unbiased}}};
+  const Dims& dims = graph.type(node.inputs[0]).dims;
+  if (options.bn_unbiased && dims.size() >= 2 && NumElements(dims) == dims[1]) {
+    return BadInput("E0102",
+                    "one value per channel in {} has no unbiased variance; more than one is needed "
+                    "(a larger batch, or --bn-var population)",
+                    ToString(graph.type(node.inputs[0])));
+  }
   // Statistics that two nodes share: the second one updates what the first one made of them.
   std::vector<ir::ValueId> inputs = node.inputs;
   for (size_t i = 3; i < 5; ++i) {

@@ -158,7 +158,8 @@ class LowerContext {
   virtual void Call(std::string_view kernel, Attrs params, std::vector<Operand> inputs,
                     std::vector<Operand> outputs,
                     std::vector<std::pair<int, int>> in_place = {}) = 0;
-  /// Output i is `source` seen with the output's form (same bytes); no call.
+  /// Output i is `source` seen with the output's form (same bytes); no call. Not after out(i),
+  /// which gives it memory of its own.
   virtual void Alias(size_t i, Operand source) = 0;
   /// Value of a constant input, or null.
   const HostTensor* Constant(size_t i) const {

@@ -43,6 +43,12 @@ Status SetDropoutMode(ir::Graph& graph, ir::NodeId id, ir::Builder& b, const Mod
   }
   ir::ValueId ratio = node.inputs.size() > 1 ? node.inputs[1] : ir::kNone;
   if (ratio == ir::kNone) ratio = b.Scalar(DType::kFloat32, 0.5);  // ONNX's default
+  if (const HostTensor* known = graph.ConstantOf(ratio);
+      known != nullptr && known->elements() == 1) {
+    const double p = known->GetDouble(0);
+    if (!(p >= 0 && p <= 1))
+      return BadInput("E0102", "the ratio is {}; expected 0 (drops nothing) to 1", p);
+  }
   const std::string name = graph.value(node.outputs[0]).name;
   const ir::ValueId inputs[] = {node.inputs[0], ratio, graph.State(options.rng)};
   const std::vector<ir::ValueId> outs =

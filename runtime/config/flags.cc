@@ -123,7 +123,7 @@ constexpr FlagSpec kFlags[] = {
     {.name = "optimizer", .tools = kC | kR | kO, .group = Group::kOptimizer, .kind = kChoice, .meta = "KIND", .help = "PyTorch's formulas, keys and defaults", .fallback = "sgd", .choices = kOptimizers, .keys = kOptimizerKeys},
     {.name = "lr", .tools = kC | kR | kO, .group = Group::kOptimizer, .kind = kNumber, .meta = "X", .help = "learning rate", .fallback = "1e-3", .min = 0},
     {.name = "lr-schedule", .tools = kC | kR | kO, .group = Group::kOptimizer, .kind = kChoice, .meta = "KIND", .help = "factor of lr over the applied steps", .fallback = "constant", .choices = kSchedules, .keys = kScheduleKeys},
-    {.name = "no-decay", .tools = kC | kO, .group = Group::kOptimizer, .meta = "GLOB|1d", .help = "parameters without weight decay; 1d: all of rank 0 and 1", .repeatable = true, .head_key = "glob"},
+    {.name = "no-decay", .tools = kC | kO, .group = Group::kOptimizer, .meta = "GLOB|1d", .help = "parameters without weight decay; 1d: all of rank 0 and 1; a group's weight_decay= wins", .repeatable = true, .head_key = "glob"},
     {.name = "param-group", .tools = kC | kR | kO, .group = Group::kOptimizer, .meta = "GLOB", .help = "other settings for some parameters; the first match wins", .keys = kGroupKeys, .repeatable = true, .head_key = "glob"},
     {.name = "clip-norm", .tools = kC | kR | kO, .group = Group::kOptimizer, .kind = kNumber, .meta = "X", .help = "clip gradients by their global norm", .min = 0},
     {.name = "clip-value", .tools = kC | kR | kO, .group = Group::kOptimizer, .kind = kNumber, .meta = "X", .help = "clip every gradient element to [-X, X]", .min = 0},

@@ -203,6 +203,7 @@ std::string ConfigText(const Settings& settings) {
     if (options.empty()) continue;
     for (Option& option : options) {
       for (const KeySpec& key : flag.keys) {
+        if (shared) break;  // keys that were left out keep what was compiled in
         if (FindKey(flag, option.head, key.name) != &key || key.fallback.empty() || !key.built)
           continue;
         if (option.Given(key.name)) continue;
