@@ -125,6 +125,10 @@ Status Session::ReadPlan() {
 }
 
 Status Session::CheckFolders() {
+  for (std::string_view flag : {"epochs", "checkpoint-dir"}) {
+    if (!programs_.trains() && settings_.origin(flag) == Origin::kFlag)
+      return UsageError("E0973", "--{}: the plan only evaluates; there is nothing to train", flag);
+  }
   for (std::string_view flag : {"log", "fetch-out", "export-model", "save-weights", "profile"}) {
     if (std::string file = settings_.Text(flag); !file.empty()) AMPC_TRY(CheckWritable(flag, file));
   }

@@ -47,7 +47,19 @@ std::string Mib(int64_t bytes) {
 }
 
 // What was compiled, in a few lines.
-void PrintSummary(const Compiled& c, const CompileOptions& options, const Settings& settings) {
+// A plan that only evaluates has low precision only where it was asked for.
+bool EvaluatesInFp32(const CompileOptions& options) {
+  return options.forward_only && !options.eval_same && IsLow(LowType(options.precision));
+}
+
+// To or from 16 bits; the optimizer's scalars become single precision in every plan.
+bool IsCast(const plan::Program& p, const plan::Call& call) {
+  if (call.kernel != "map" || call.params.String("expr") != "x0") return false;
+  const auto low = [&p](int32_t t) { return IsLow(p.tensors[static_cast<size_t>(t)].desc.dtype); };
+  return low(call.inputs[0]) || low(call.outputs[0]);
+}
+
+void PrintSummary(const Compiled& c, const CompileOptions& options) {
   int64_t trained = 0, elements = 0;
   for (const ir::StateVar& s : c.module->states) {
     if (s.trainable) {
@@ -59,13 +71,10 @@ void PrintSummary(const Compiled& c, const CompileOptions& options, const Settin
   if (!options.forward_only)
     std::printf("parameters  %lld tensors, %lld elements\n", static_cast<long long>(trained),
                 static_cast<long long>(elements));
-  const bool fp32 = options.forward_only && !options.eval_same && IsLow(LowType(options.precision));
-  std::printf("precision   %s, policy %s\n", fp32 ? "fp32" : settings.Text("precision").c_str(),
-              options.policy.name.c_str());
+  std::printf("precision   %s, policy %s\n", c.plan.precision.c_str(), options.policy.name.c_str());
   for (const plan::Program& p : c.plan.programs) {
     int64_t casts = 0;
-    for (const plan::Call& call : p.calls)
-      casts += call.kernel == "map" && call.params.String("expr") == "x0" ? 1 : 0;
+    for (const plan::Call& call : p.calls) casts += IsCast(p, call) ? 1 : 0;
     const double over =
         p.bound_bytes > 0
             ? 100.0 * (static_cast<double>(p.block_bytes) / static_cast<double>(p.bound_bytes) - 1)
@@ -79,7 +88,7 @@ void PrintSummary(const Compiled& c, const CompileOptions& options, const Settin
 Status FillPlan(const Settings& settings, const CompileOptions& options, const std::string& output,
                 plan::Plan& plan) {
   plan.producer = VersionText(Tool::kAmpc);
-  plan.precision = settings.Text("precision");
+  plan.precision = EvaluatesInFp32(options) ? "fp32" : settings.Text("precision");
   plan.policy_name = options.policy.name;
   plan.policy_text = PolicyText(options.policy);
   plan.policy_hash = PolicyHash(options.policy);
@@ -148,6 +157,13 @@ Status Run(const Settings& settings) {
   const std::string model =
       settings.positional().empty() ? settings.Text("model") : settings.positional();
   if (model.empty()) return UsageError("E0609", "no model given: ampc MODEL.onnx [-o train.plan]");
+  const Goal goal = settings.Text("emit") == "step" ? Goal::kStep : Goal::kPlan;
+  if (goal == Goal::kStep && settings.Text("output").empty())
+    return UsageError("E0609", "--emit step writes a binary file: give -o STEP.onnx");
+  if (EvaluatesInFp32(options) && settings.origin("precision") == Origin::kFlag &&
+      !settings.Switch("quiet"))
+    std::fprintf(stderr,
+                 "note: --forward-only evaluates in fp32; --eval-precision same has casts\n");
   std::error_code none_there;
   if (const std::string output = settings.Text("output");
       !output.empty() && std::filesystem::equivalent(model, output, none_there)) {
@@ -161,7 +177,6 @@ Status Run(const Settings& settings) {
     return {};
   }
   PassManager passes(PassRunOptionsFrom(settings), std::cerr);
-  const Goal goal = settings.Text("emit") == "step" ? Goal::kStep : Goal::kPlan;
   auto compiled = Compile(model, options, passes, diagnostics, goal);
   if (!settings.Switch("quiet")) {
     for (const std::string& note : diagnostics.notes())
@@ -172,7 +187,7 @@ Status Run(const Settings& settings) {
   if (diagnostics.explaining) AMPC_TRY(PrintExplanation(diagnostics, settings.Text("explain")));
   AMPC_TRY(Write(settings, options, passes.stopped(), *compiled));
   if (compiled->lowered && settings.Text("emit") == "plan" && !settings.Switch("quiet"))
-    PrintSummary(*compiled, options, settings);
+    PrintSummary(*compiled, options);
   return {};
 }
 

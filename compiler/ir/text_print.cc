@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Module to text; the form is described in text.h.
+#include <filesystem>
 #include <iterator>
 
 #include <fmt/format.h>
@@ -97,7 +98,8 @@ Status Printer::Bytes(const StateVar& state, const TensorType& type) {
   if (initial.stored != type.dtype) Put("{} ", Name(initial.stored));
   const ByteRef& ref = initial.bytes;
   if (const std::string_view path = ref.source->path(); !path.empty()) {
-    Quoted(path);
+    // The text may move, and be read from another folder; its bytes stay where they are.
+    Quoted(std::filesystem::absolute(path).lexically_normal().string());
     Put(":{}:{}", ref.source->base() + ref.offset, ref.length);
     return {};
   }

@@ -130,7 +130,7 @@ constexpr FlagSpec kFlags[] = {
     {.name = "accumulate", .tools = kC | kO, .group = Group::kOptimizer, .kind = kInt, .meta = "K", .help = "micro-batches per update", .fallback = "1", .min = 1, .max = 1e6},
 
     // Precision
-    {.name = "precision", .tools = kC | kO, .group = Group::kPrecision, .kind = kChoice, .meta = "fp32|bf16|fp16|fp64", .help = "fp32 and fp64 insert no casts", .fallback = "bf16", .choices = kPrecisions},
+    {.name = "precision", .tools = kC | kO, .group = Group::kPrecision, .kind = kChoice, .meta = "fp32|bf16|fp16|fp64", .help = "of the training graph; fp16 scales the loss, fp64 is the oracle", .fallback = "bf16", .choices = kPrecisions},
     {.name = "policy", .tools = kC | kO, .group = Group::kPrecision, .kind = kChoiceOrPath, .meta = "NAME|FILE.yaml", .help = "which nodes run in low precision", .fallback = "torch-cuda", .choices = kPolicies},
     {.name = "loss-scale", .tools = kC | kR | kO, .group = Group::kPrecision, .kind = kChoiceOrNumber, .meta = "dynamic|off|NUMBER", .help = "auto: dynamic for fp16, else off", .fallback = "auto", .choices = kScales, .keys = kScaleKeys},
     {.name = "wgrad", .tools = kC | kO, .group = Group::kPrecision, .kind = kChoice, .meta = "low|fp32", .help = "parameter gradients: rounded as PyTorch does, or fp32 from the accumulators", .fallback = "low", .choices = kWgrads},

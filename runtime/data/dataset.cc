@@ -146,6 +146,8 @@ Status Dataset::Binder::CheckShape(const Bound& bound, const Dims& file_dims) co
     advice = fmt::format("; permute={}{} would fit", ToString(*order),
                          bound.source.axis != 0 ? " without axis=" : "");
   }
+  if (advice.empty() && unit.size() == feed.dims.size())
+    advice = "; if the first axis counts whole batches: layout=steps";
   return BadInput("E0794", "feed '{}' takes samples of {}, the data {} has samples of {}{}",
                   feed.name, ToString(sample), ToString(file_dims), ToString(unit), advice);
 }
