@@ -7,6 +7,8 @@
 // glob among the default set; a name without wildcards any float tensor that a gradient can reach,
 // also the value of a Constant node. --freeze subtracts.
 #include <algorithm>
+#include <map>
+#include <tuple>
 
 #include "compiler/onnx/source.h"
 #include "runtime/config/value.h"
@@ -110,6 +112,39 @@ void Settle(SourceTensor& tensor, const Standing& standing, bool trainable,
   }
 }
 
+// Parameters that train apart although an exporter may have written one parameter twice. Equal
+// elements are no sign of that: biases start at zero.
+Status ReportEqual(std::vector<SourceTensor>& tensors, Diagnostics& diagnostics) {
+  using Key = std::tuple<DType, Dims, uint64_t, double>;
+  std::map<Key, std::vector<std::vector<const SourceTensor*>>> classes;
+  for (SourceTensor& tensor : tensors) {
+    if (!tensor.trainable || tensor.original != tensor.name) continue;  // untied on purpose
+    AMPC_ASSIGN(const ValueScan scan, ScanOf(tensor));
+    if (scan.all_equal) continue;
+    auto& found =
+        classes[Key{tensor.data.form.dtype, tensor.data.form.dims, scan.sum, scan.max_finite}];
+    bool placed = false;
+    for (auto& equal : found) {
+      AMPC_ASSIGN(placed, EqualBytes(equal.front()->data, tensor.data));
+      if (placed) equal.push_back(&tensor);
+      if (placed) break;
+    }
+    if (!placed) found.push_back({&tensor});
+  }
+  std::string text;
+  for (const auto& [key, found] : classes) {
+    for (const auto& equal : found) {
+      if (equal.size() < 2) continue;
+      text += text.empty() ? "" : "; ";
+      for (size_t i = 0; i < equal.size(); ++i)
+        text += fmt::format("{}'{}'", i == 0 ? "" : " = ", equal[i]->name);
+    }
+  }
+  if (!text.empty())
+    diagnostics.Note(fmt::format("equal values, but parameters of their own: {}", text));
+  return {};
+}
+
 }  // namespace
 
 Result<ValueScan> ScanOf(SourceTensor& tensor) {
@@ -147,7 +182,7 @@ Status Classify(SourceModel& source, const CompileOptions& options, Diagnostics&
     if (tensors[i].is_float()) diagnostics.Explain(tensors[i].name, "trainable", tensors[i].reason);
   }
   if (!unused.empty()) diagnostics.Note(fmt::format("initializers that nothing reads: {}", unused));
-  return {};
+  return ReportEqual(tensors, diagnostics);
 }
 
 }  // namespace ampc

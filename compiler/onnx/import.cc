@@ -108,15 +108,7 @@ Status Importer::AddFeeds(DimBinding& dims) {
     }
     if (!names.insert(input.name()).second)
       return BadInput("E0103", "two inputs have the name '{}'", input.name());
-    if (!input.type().has_tensor_type())
-      return Unsupported("E0102", "input '{}' is no tensor, which is not supported", input.name());
-    const auto& tensor = input.type().tensor_type();
-    if (!IsKnownDType(tensor.elem_type())) {
-      return Unsupported("E0104", "input '{}' has element type {}, which is not supported",
-                         input.name(), OnnxTypeName(tensor.elem_type()));
-    }
-    if (!tensor.has_shape())
-      return Unsupported("E0112", "input '{}' has no shape, not even a rank", input.name());
+    const auto& tensor = input.type().tensor_type();  // CheckSupport: a known type and a shape
     const Dims bound = dims.Bind(input.name(), tensor.shape());
     const DType dtype = Widened(static_cast<DType>(tensor.elem_type()));
     if (!CheckedNumElements(bound, SizeOf(dtype))) {
@@ -183,7 +175,6 @@ Result<std::unique_ptr<ir::Module>> Importer::Run() {
               OrderNodes(source_.graph().node(), outputs, source_.opsets(), &skipped));
   if (skipped > 0)
     diagnostics_.Note(fmt::format("{} nodes that no output needs are left out", skipped));
-  AMPC_TRY(CheckSupport(source_, order));
 
   DimBinding dims(options_, dims_);
   AMPC_TRY(AddFeeds(dims));
@@ -227,6 +218,7 @@ namespace {
 
 Result<ImportedModel> Import(SourceModel& source, const CompileOptions& options,
                              Diagnostics& diagnostics, EvaluateFn evaluate, DimSet dims) {
+  AMPC_TRY(CheckSupport(source));
   AMPC_TRY(PrepareSource(source, options, diagnostics));
   Importer importer(source, options, diagnostics, evaluate, dims);
   AMPC_ASSIGN(std::unique_ptr<ir::Module> module, importer.Run());

@@ -23,9 +23,6 @@ using Nodes = google::protobuf::RepeatedPtrField<onnx::NodeProto>;
 Result<std::vector<int>> OrderNodes(const Nodes& nodes, const std::vector<std::string>& outputs,
                                     const Opsets& opsets, int* skipped);
 
-/// Lists every op that cannot be imported, functions included. Ok when there is none.
-Status CheckSupport(const SourceModel& source, const std::vector<int>& order);
-
 /// True when the op may be imported through the body that its ONNX schema gives it.
 bool HasUsableBody(const onnx::OpSchema& schema);
 

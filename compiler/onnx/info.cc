@@ -51,6 +51,10 @@ void CollectDims(const onnx::ValueInfoProto& input,
 Result<ModelInfo> ReadModelInfo(const std::string& path, const CompileOptions& options,
                                 Diagnostics& diagnostics) {
   AMPC_ASSIGN(SourceModel source, LoadModel(path));
+  // Ops that are not supported are part of the answer; without a tensor it is another model.
+  if (!source.unsupported().empty()) {
+    if (Status status = CheckSupport(source); !status.ok()) return std::move(status).Of(path);
+  }
   if (Status status = PrepareSource(source, options, diagnostics); !status.ok())
     return std::move(status).Of(path);
   ModelInfo info;
@@ -77,6 +81,7 @@ Result<ModelInfo> ReadModelInfo(const std::string& path, const CompileOptions& o
   std::map<std::string, int64_t> ops;
   for (const auto& node : source.graph().node()) ++ops[OpWithVersion(node, source.opsets())];
   info.ops.assign(ops.begin(), ops.end());
+  info.notes = diagnostics.notes();
   return info;
 }
 
@@ -117,8 +122,10 @@ std::string FormatModelInfo(const ModelInfo& info) {
     text += fmt::format("{:<{}}  {:<{}}  {:<9}  {}\n", t.name, name_width, types[i], type_width,
                         plan::Name(t.role), t.reason);
   }
-  return text + fmt::format("{} initializers, {} train with {} elements\n",
-                            info.initializers.size(), trained, elements);
+  text += fmt::format("{} initializers, {} train with {} elements\n", info.initializers.size(),
+                      trained, elements);
+  for (const std::string& note : info.notes) text += fmt::format("note      {}\n", note);
+  return text;
 }
 
 }  // namespace ampc

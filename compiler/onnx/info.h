@@ -34,6 +34,7 @@ struct ModelInfo {
   std::vector<std::pair<std::string, std::vector<std::string>>>
       dims;  ///< symbolic dim, inputs that have it
   std::vector<InitializerInfo> initializers;
+  std::vector<std::string> notes;                    ///< shared, untied and equal parameters
   std::vector<std::pair<std::string, int64_t>> ops;  ///< "Conv-11", number of nodes; by name
 };
 

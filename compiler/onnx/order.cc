@@ -115,29 +115,56 @@ class SupportCheck {
     for (int n : order) CheckNode(nodes[n], opsets, prefix);
   }
 
+  // Inputs and initializers, whether or not a node reads them.
+  void CheckTensors() {
+    parts_ = source_.unsupported();
+    std::unordered_set<std::string_view> initializers;
+    for (const auto& t : source_.graph().initializer()) initializers.insert(t.name());
+    for (const auto& input : source_.graph().input()) {
+      if (initializers.contains(input.name())) continue;
+      const auto& tensor = input.type().tensor_type();
+      if (!input.type().has_tensor_type()) {
+        parts_.push_back({"E0102", fmt::format("input '{}' is no tensor", input.name())});
+      } else if (!IsKnownDType(tensor.elem_type())) {
+        parts_.push_back({"E0104", fmt::format("input '{}' has element type {}", input.name(),
+                                               OnnxTypeName(tensor.elem_type()))});
+      } else if (!tensor.has_shape()) {
+        parts_.push_back(
+            {"E0112", fmt::format("input '{}' has no shape, not even a rank", input.name())});
+      }
+    }
+  }
+
   Status Take() const {
+    if (found_.empty() && parts_.empty()) return {};
+    if (found_.empty() && parts_.size() == 1)
+      return Unsupported(parts_[0].id, "{}{}", parts_[0].what, kNotSupported);
+    constexpr size_t kShown = 4, kShownParts = 20;
     std::string text;
     size_t nodes = 0;
-    for (const auto& [op, finding] : found_) {
-      nodes += finding.labels.size();
-      text += fmt::format("\n  {}{}: ", op, finding.why);
-      constexpr size_t kShown = 4;
-      for (size_t i = 0; i < std::min(kShown, finding.labels.size()); ++i) {
-        text += fmt::format("{}node '{}'", i == 0 ? "" : ", ", finding.labels[i]);
-      }
-      if (finding.labels.size() > kShown)
-        text += fmt::format(" and {} more", finding.labels.size() - kShown);
+    for (const auto& [op, labels] : found_) {
+      nodes += labels.size();
+      text += fmt::format("\n  {}: ", op);
+      for (size_t i = 0; i < std::min(kShown, labels.size()); ++i)
+        text += fmt::format("{}node '{}'", i == 0 ? "" : ", ", labels[i]);
+      if (labels.size() > kShown) text += fmt::format(" and {} more", labels.size() - kShown);
     }
-    if (found_.empty()) return {};
-    return Unsupported("E0102", "{} op{} in {} node{} not supported:{}", found_.size(),
-                       found_.size() == 1 ? "" : "s", nodes, nodes == 1 ? " is" : "s are", text);
+    for (size_t i = 0; i < std::min(kShownParts, parts_.size()); ++i)
+      text += fmt::format("\n  {}", parts_[i].what);
+    if (parts_.size() > kShownParts)
+      text += fmt::format("\n  and {} more tensors", parts_.size() - kShownParts);
+    std::string counted;
+    if (!found_.empty()) counted = Count(found_.size(), "op") + " in " + Count(nodes, "node");
+    if (!parts_.empty())
+      counted += (counted.empty() ? "" : " and ") + Count(parts_.size(), "tensor");
+    const bool one = parts_.empty() && nodes == 1;
+    return Unsupported("E0102", "{} {} not supported:{}", counted, one ? "is" : "are", text);
   }
 
  private:
-  struct Finding {
-    std::string why;
-    std::vector<std::string> labels;
-  };
+  static std::string Count(size_t n, std::string_view what) {
+    return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
+  }
 
   void CheckNode(const onnx::NodeProto& node, const Opsets& opsets, const std::string& prefix) {
     if (const Function* f = source_.FindFunction(node); f != nullptr) {
@@ -165,16 +192,27 @@ class SupportCheck {
     } else if (FindOp("", node.op_type()) == nullptr && !RuleReplaces(node.op_type()) &&
                !HasUsableBody(*schema)) {
       why = fmt::format(" (opset {})", opset);
+    } else if (const std::string value = UnknownValueIn(node); !value.empty()) {
+      why = fmt::format(" ({})", value);
     } else {
       return;
     }
-    Finding& finding = found_[OpWithVersion(node, opsets)];
-    finding.why = std::move(why);
-    finding.labels.push_back(prefix + LabelOf(node));
+    found_[OpWithVersion(node, opsets) + why].push_back(prefix + LabelOf(node));
+  }
+
+  // What an attribute holds that cannot be read, or "".
+  static std::string UnknownValueIn(const onnx::NodeProto& node) {
+    for (const auto& attribute : node.attribute()) {
+      if (attribute.has_t() && !IsKnownDType(attribute.t().data_type()))
+        return "a tensor of element type " + OnnxTypeName(attribute.t().data_type());
+      if (attribute.has_sparse_tensor()) return "a sparse tensor";
+    }
+    return "";
   }
 
   const SourceModel& source_;
-  std::map<std::string, Finding> found_;
+  std::map<std::string, std::vector<std::string>> found_;  // op and why -> labels
+  std::vector<UnsupportedPart> parts_;
   std::unordered_set<const onnx::FunctionProto*> functions_;
   size_t depth_ = 0;
 };
@@ -197,9 +235,14 @@ Result<std::vector<int>> OrderNodes(const Nodes& nodes, const std::vector<std::s
   return order;
 }
 
-Status CheckSupport(const SourceModel& source, const std::vector<int>& order) {
+Status CheckSupport(const SourceModel& source) {
+  std::vector<std::string> outputs;
+  for (const auto& output : source.graph().output()) outputs.push_back(output.name());
+  AMPC_ASSIGN(const std::vector<int> order,
+              OrderNodes(source.graph().node(), outputs, source.opsets(), nullptr));
   SupportCheck check(source);
   check.Check(source.graph().node(), order, source.opsets(), "");
+  check.CheckTensors();
   return check.Take();
 }
 

@@ -75,10 +75,6 @@ Status CheckModel(const onnx::ModelProto& proto) {
   if (proto.opset_import().empty()) {
     return BadInput("E0114", "the model says no opset (opset_import is empty)");
   }
-  if (proto.graph().sparse_initializer_size() > 0) {
-    return Unsupported("E0104", "initializer '{}' is sparse, which is not supported",
-                       proto.graph().sparse_initializer(0).values().name());
-  }
   if (proto.graph().output_size() == 0) return BadInput("E0103", "the graph has no outputs");
   return {};
 }
@@ -93,8 +89,17 @@ Result<SourceModel> Finish(std::unique_ptr<onnx::ModelProto> proto, ModelFiles f
     if (!seen.insert(tensor.name()).second) {
       return BadInput("E0103", "initializer '{}' stands in the model twice", tensor.name());
     }
-    AMPC_ASSIGN(TensorData data, source.files().Find(tensor));
-    source.AddTensor({.name = tensor.name(), .original = tensor.name(), .data = std::move(data)});
+    auto data = source.files().Find(tensor);
+    if (!data.ok() && data.status().error_class() == ErrorClass::kUnsupported) {
+      source.AddUnsupported(data.status());
+      continue;
+    }
+    if (!data.ok()) return std::move(data).TakeStatus();
+    source.AddTensor({.name = tensor.name(), .original = tensor.name(), .data = std::move(*data)});
+  }
+  for (const auto& sparse : source.graph().sparse_initializer()) {
+    source.AddUnsupported(Unsupported("E0104", "initializer '{}' is sparse, which is not supported",
+                                      sparse.values().name()));
   }
   return source;
 }
@@ -142,6 +147,12 @@ SourceModel::SourceModel(std::unique_ptr<onnx::ModelProto> proto, ModelFiles fil
     for (const auto& id : f.opset_import()) function.opsets.Set(id.domain(), id.version());
     functions_.emplace(FunctionKey(f.domain(), f.name(), f.overload()), std::move(function));
   }
+}
+
+void SourceModel::AddUnsupported(const Status& status) {
+  std::string what = status.message();
+  if (what.ends_with(kNotSupported)) what.resize(what.size() - kNotSupported.size());
+  unsupported_.push_back({status.id(), std::move(what)});
 }
 
 const Function* SourceModel::FindFunction(const onnx::NodeProto& node) const {

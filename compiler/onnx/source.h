@@ -89,6 +89,15 @@ struct SourceTensor {
   bool one_element() const { return data.form.elements == 1; }
 };
 
+/// How the message of an unsupported part ends; a list of parts says it once.
+inline constexpr std::string_view kNotSupported = ", which is not supported";
+
+/// A tensor or an input that cannot be imported.
+struct UnsupportedPart {
+  std::string id;    ///< of the error, when it is the only part
+  std::string what;  ///< "tensor 'w' has element type FLOAT8E5M2"
+};
+
 /// Values of a float tensor, read once.
 Result<ValueScan> ScanOf(SourceTensor& tensor);
 
@@ -108,6 +117,9 @@ class SourceModel {
   ModelFiles& files() { return files_; }
   const Opsets& opsets() const { return opsets_; }
   std::vector<SourceTensor>& tensors() { return tensors_; }
+  /// Initializers that cannot be imported; they are not among tensors().
+  const std::vector<UnsupportedPart>& unsupported() const { return unsupported_; }
+  void AddUnsupported(const Status& status);
   const std::vector<SourceTensor>& tensors() const { return tensors_; }
   /// The function that a node calls, or null.
   const Function* FindFunction(const onnx::NodeProto& node) const;
@@ -121,12 +133,16 @@ class SourceModel {
   Opsets opsets_;
   std::unordered_map<std::string, Function> functions_;
   std::vector<SourceTensor> tensors_;
+  std::vector<UnsupportedPart> unsupported_;
 };
 
 /// Reads a model file (`.onnxtext`: ONNX's text syntax). Errors: E0101, E0104, E0105, E0114.
 Result<SourceModel> LoadModel(const std::string& path);
 /// The same from ONNX text; external data is looked up in `folder`.
 Result<SourceModel> LoadModelText(const std::string& text, const std::string& folder);
+/// Lists every op, input and tensor that cannot be imported, functions included, in one error. Ok
+/// when there is none. Errors: E0102, E0104, and E0103 of a graph without an order.
+Status CheckSupport(const SourceModel& source);
 /// LoadModel's result made ready for import: all of the steps above.
 Status PrepareSource(SourceModel& source, const CompileOptions& options, Diagnostics& diagnostics);
 

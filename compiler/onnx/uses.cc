@@ -268,30 +268,48 @@ class Splitter {
   std::set<std::string> names_, dead_;
 };
 
+// The value of a Constant node that may be a weight: a tensor or floats. False: anything else.
+bool WeightIn(const onnx::NodeProto& node, onnx::TensorProto& value) {
+  if (node.op_type() != "Constant" || !DomainOf(node.domain()).empty() || node.output_size() != 1 ||
+      node.attribute_size() != 1) {
+    return false;
+  }
+  const onnx::AttributeProto& attribute = node.attribute(0);
+  if (attribute.name() == "value" && attribute.has_t()) {
+    value = attribute.t();
+  } else if (attribute.name() == "value_floats") {
+    value.set_data_type(onnx::TensorProto::FLOAT);
+    value.add_dims(attribute.floats_size());
+    *value.mutable_float_data() = attribute.floats();
+  } else if (attribute.name() == "value_float") {
+    value.set_data_type(onnx::TensorProto::FLOAT);
+    value.add_float_data(attribute.f());
+  } else {
+    return false;
+  }
+  value.set_name(node.output(0));
+  return true;
+}
+
 }  // namespace
 
 Status SettleConstants(SourceModel& source, const CompileOptions& options) {
   auto* graph = source.proto().mutable_graph();
   std::vector<int> settled;
   for (int n = 0; n < graph->node_size(); ++n) {
-    onnx::NodeProto* node = graph->mutable_node(n);
-    if (node->op_type() != "Constant" || !DomainOf(node->domain()).empty() ||
-        node->output_size() != 1 || node->attribute_size() != 1 ||
-        node->attribute(0).name() != "value" || !node->attribute(0).has_t()) {
-      continue;
-    }
-    onnx::TensorProto* value = node->mutable_attribute(0)->mutable_t();
-    value->set_name(node->output(0));
-    auto found = source.files().Find(*value);
-    if (!found.ok()) return std::move(found).TakeStatus().At(DescribeNode(*node, source.opsets()));
+    const onnx::NodeProto& node = graph->node(n);
+    onnx::TensorProto value;
+    if (!WeightIn(node, value)) continue;
+    auto found = source.files().Find(value);
+    if (!found.ok()) return std::move(found).TakeStatus().At(DescribeNode(node, source.opsets()));
     const bool named = std::find(options.trainable.begin(), options.trainable.end(),
-                                 node->output(0)) != options.trainable.end();
+                                 node.output(0)) != options.trainable.end();
     if (!named && found->form.elements <= kMaxConstantElements) continue;
-    source.AddTensor({.name = node->output(0),
-                      .original = node->output(0),
+    source.AddTensor({.name = node.output(0),
+                      .original = node.output(0),
                       .data = std::move(*found),
                       .from_constant = true});
-    *graph->add_initializer() = *value;
+    *graph->add_initializer() = std::move(value);
     settled.push_back(n);
   }
   for (size_t i = settled.size(); i-- > 0;) graph->mutable_node()->DeleteSubrange(settled[i], 1);

@@ -276,7 +276,7 @@ Result<ValueScan> Scan(const TensorData& tensor, Bits infinity, Value value) {
   constexpr auto kMagnitude = static_cast<Bits>(std::numeric_limits<Bits>::max() >> 1);
   const int64_t elements = tensor.form.elements;
   std::vector<Bits> buffer(static_cast<size_t>(std::min(kChunk, elements)));
-  Bits first = 0, different = 0, largest = 0;
+  Bits first = 0, different = 0, largest = 0, sum = 0;
   bool has_inf = false;
   for (int64_t at = 0; at < elements; at += kChunk) {
     const auto chunk =
@@ -289,6 +289,7 @@ Result<ValueScan> Scan(const TensorData& tensor, Bits infinity, Value value) {
       const auto magnitude = static_cast<Bits>(bits & kMagnitude);
       const Bits finite = magnitude < infinity ? magnitude : Bits{0};
       different = static_cast<Bits>(different | (bits ^ first));
+      sum = static_cast<Bits>(sum + bits);
       inf = static_cast<Bits>(inf | Bits{magnitude == infinity});
       largest = std::max(largest, finite);
     }
@@ -296,7 +297,8 @@ Result<ValueScan> Scan(const TensorData& tensor, Bits infinity, Value value) {
   }
   return ValueScan{.all_equal = different == 0,
                    .has_inf = has_inf,
-                   .max_finite = static_cast<double>(value(largest))};
+                   .max_finite = static_cast<double>(value(largest)),
+                   .sum = sum};
 }
 
 }  // namespace
@@ -316,6 +318,20 @@ Result<ValueScan> ScanValues(const TensorData& tensor) {
     default:
       return InternalError("E7010", "scan of {} values", Name(tensor.form.dtype));
   }
+}
+
+Result<bool> EqualBytes(const TensorData& a, const TensorData& b) {
+  constexpr int64_t kChunk = 1 << 20;
+  if (a.bytes.length != b.bytes.length) return false;
+  const auto size = static_cast<size_t>(std::min(kChunk, a.bytes.length));
+  std::vector<std::byte> in_a(size), in_b(size);
+  for (int64_t at = 0; at < a.bytes.length; at += kChunk) {
+    const auto n = static_cast<size_t>(std::min(kChunk, a.bytes.length - at));
+    AMPC_TRY(a.bytes.source->Read(a.bytes.offset + at, std::span(in_a).first(n)));
+    AMPC_TRY(b.bytes.source->Read(b.bytes.offset + at, std::span(in_b).first(n)));
+    if (std::memcmp(in_a.data(), in_b.data(), n) != 0) return false;
+  }
+  return true;
 }
 
 HostTensor ConvertFloats(const HostTensor& tensor, DType to) {

@@ -53,12 +53,15 @@ struct ValueScan {
   bool all_equal = true;  ///< every element has the bits of the first
   bool has_inf = false;   ///< +inf or -inf
   double max_finite = 0;  ///< largest finite magnitude
+  uint64_t sum = 0;       ///< of the bits, modulo their width: equal tensors have equal sums
 
   /// Infinities or values that only masks have.
   bool is_mask() const { return has_inf || max_finite >= 1e30; }
 };
 /// Streams the bytes; memory does not grow with the tensor.
 Result<ValueScan> ScanValues(const TensorData& tensor);
+/// Whether two tensors of one type have the same bytes; streams them, too.
+Result<bool> EqualBytes(const TensorData& a, const TensorData& b);
 
 /// The bytes as a tensor of another float type (each value is rounded once). Integers stay as they
 /// are.

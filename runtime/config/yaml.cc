@@ -178,7 +178,12 @@ std::string QuotedScalar(const std::string& text) {
 std::string ScalarText(const ConfigValue& v) {
   return v.quoted || !IsPlain(v.text) ? QuotedScalar(v.text) : v.text;
 }
-std::string KeyText(const std::string& key) { return IsPlain(key) ? key : QuotedScalar(key); }
+// A key with its colon. YAML 1.2 section 8.2.2: beyond 1,024 characters it must be an explicit one.
+std::string KeyText(const std::string& key, std::string_view indent) {
+  constexpr size_t kLongest = 1024;
+  const std::string text = IsPlain(key) ? key : QuotedScalar(key);
+  return text.size() <= kLongest ? text + ":" : fmt::format("? {}\n{}:", text, indent);
+}
 
 std::string Flow(const ConfigValue& v) {
   std::string out;
@@ -193,7 +198,7 @@ std::string Flow(const ConfigValue& v) {
       return fmt::format("[{}]", out);
     case ConfigValue::Kind::kMap:
       for (const auto& [key, value] : v.entries)
-        out += fmt::format("{}{}: {}", out.empty() ? "" : ", ", KeyText(key), Flow(value));
+        out += fmt::format("{}{} {}", out.empty() ? "" : ", ", KeyText(key, " "), Flow(value));
       return fmt::format("{{{}}}", out);
   }
   return out;
@@ -239,11 +244,11 @@ std::string WriteYaml(const ConfigValue& value) {
   std::string out;
   for (const auto& [key, v] : value.entries) {
     if (v.is_map() && !v.entries.empty()) {
-      out += fmt::format("{}:\n", KeyText(key));
+      out += fmt::format("{}\n", KeyText(key, ""));
       for (const auto& [inner, w] : v.entries)
-        out += fmt::format("  {}: {}\n", KeyText(inner), Flow(w));
+        out += fmt::format("  {} {}\n", KeyText(inner, "  "), Flow(w));
     } else {
-      out += fmt::format("{}: {}\n", KeyText(key), Flow(v));
+      out += fmt::format("{} {}\n", KeyText(key, ""), Flow(v));
     }
   }
   return out;

@@ -297,6 +297,24 @@ TEST(Yaml, RoundTripsThroughText) {
   EXPECT_FALSE(second->Find("b")->items[1].Number());
 }
 
+TEST(Yaml, LongKeysReadBack) {
+  // Beyond 1,024 characters, counted with their escapes, YAML wants "? key".
+  for (const std::string& key : {std::string(2000, 'k'), std::string(400, '\x01')}) {
+    ConfigValue inner = ConfigValue::Map();
+    inner.Set(key, ConfigValue::Scalar("1"));
+    ConfigValue root = ConfigValue::Map();
+    root.Set(key, ConfigValue::Scalar("2"));
+    root.Set("m", inner);
+    ConfigValue deep = ConfigValue::Map();
+    deep.Set("d", inner);
+    root.Set("n", deep);
+    const std::string printed = WriteYaml(root);
+    const auto again = ParseYaml(printed, "again");
+    ASSERT_TRUE(again.ok()) << again.status().ToString() << "\n" << printed;
+    EXPECT_EQ(WriteYaml(*again), printed);
+  }
+}
+
 TEST(Yaml, RefusesHostileText) {
   const std::string cases[] = {
       "a: &x 1\nb: *x\n",   // alias

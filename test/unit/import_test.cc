@@ -246,6 +246,22 @@ Inner (a) => (c) { s = Constant <value_int = 1> () t = Cast <to = 1> (s) c = Add
   EXPECT_EQ(m.graph().Describe(m.graph().first()), "node 'call1/leak' (LeakyRelu-16)");
 }
 
+TEST(Import, ArgumentLeftOutOfACallStaysInItsSlot) {
+  const TextImport m = Import(R"(<ir_version: 8, opset_import: ["" : 17, "local" : 1]>
+main (float[2] x) => (float[2] y, float[2] z) <float high = {2}> { y = local.Bound (x, , high) z = local.Bound (x) }
+<domain: "local", opset_import: ["" : 17]> Bound (a, low, high) => (c) { c = Clip (a, low, high) })");
+  ASSERT_TRUE(m.result.ok()) << m.Error();
+  EXPECT_EQ(Short(m.graph()), "Clip(x, -, 2) -> y float[2]\nClip(x) -> z float[2]\n");
+}
+
+TEST(Import, ValueMadeTwiceInAFunctionNamesBothNodes) {
+  EXPECT_CONTAINS(Import(R"(<ir_version: 8, opset_import: ["" : 17, "local" : 1]>
+main (float[2] x) => (float[2] y) { y = local.F (x) }
+<domain: "local", opset_import: ["" : 17]> F (a) => (c) { [one] c = Relu (a) [two] c = Tanh (a) })")
+                      .Error(),
+                  "value 'c' is made twice: by node 'one' (Relu-14) and by node 'two' (Tanh-13)");
+}
+
 TEST(Import, FunctionThatCallsItselfIsRefused) {
   const TextImport m = Import(R"(<ir_version: 8, opset_import: ["" : 17, "local" : 1]>
 main (float[2] x) => (float[2] y) { y = local.A (x) }
@@ -335,6 +351,42 @@ TEST(Import, ConstantNodesTrainOnlyWhenNamed) {
   EXPECT_EQ(exported.graph().node_size(), 1)
       << "the Constant node became an initializer that the export appends";
   EXPECT_EQ(m.result->source.exports.at(0).entry.initializer, "c");
+}
+
+TEST(Import, ListsOfFloatsInConstantNodesTrainWhenNamed) {
+  CompileOptions options = Fp32();
+  options.trainable = {"c", "d"};
+  const TextImport m = Import(
+      ModelText(17, "(float[2,2] x) => (float[2,2] y)",
+                "c = Constant <value_floats = [1.5, 2]> ()\nd = Constant <value_float = 3.0> ()\n"
+                "a = Add (x, c)\ny = Mul (a, d)"),
+      options);
+  ASSERT_TRUE(m.result.ok()) << m.Error();
+  ASSERT_EQ(m.module().states.size(), 2u);
+  EXPECT_EQ(ToString(m.module().types.Get(State(m, "c")->type)), "float[2]");
+  EXPECT_EQ(ToString(m.module().types.Get(State(m, "d")->type)), "float");
+  float first = 0;
+  const ir::ByteRef& bytes = State(m, "c")->initial.bytes;
+  ASSERT_TRUE(bytes.source->Read(bytes.offset, std::as_writable_bytes(std::span(&first, 1))).ok());
+  EXPECT_EQ(first, 1.5f);
+  EXPECT_EQ(m.result->source.exports.size(), 2u);
+}
+
+TEST(Import, EqualParametersAreReportedAndTrainApart) {
+  const std::string head =
+      "<ir_version: 8, opset_import: [\"\" : 17]>\n"
+      "main (float[2,2] x) => (float[2,2] y)\n";
+  const std::string body =
+      "{ a = MatMul (x, v) b = MatMul (a, w) c = Add (b, p) d = Add (c, q) "
+      "y = MatMul (d, u) }";
+  const TextImport m = Import(head +
+                              "<float[2,2] v = {1,2,3,4}, float[2,2] w = {1,2,3,4}, "
+                              "float[2,2] u = {1,3,2,4}, float[2] p = {0,0}, float[2] q = {0,0}>" +
+                              body);
+  ASSERT_TRUE(m.result.ok()) << m.Error();
+  EXPECT_EQ(m.Notes(), "equal values, but parameters of their own: 'v' = 'w'\n")
+      << "u has the same elements in another order, and constants are equal by chance";
+  EXPECT_TRUE(State(m, "v")->trainable && State(m, "w")->trainable);
 }
 
 constexpr char kShared[] = R"(
