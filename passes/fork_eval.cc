@@ -51,9 +51,7 @@ Status AddOutput(ir::Graph& g, const std::string& name, ValueId value) {
 
 // The feed that says which samples are real; runtimes know it by its kind, not by its name.
 ValueId AddValid(ir::Graph& g, int64_t batch) {
-  std::string name = "valid";
-  for (int i = 1; g.FindValue(name) != kNone; ++i) name = fmt::format("valid.{}", i);
-  return g.AddFeed(name, g.module().types.Intern(DType::kFloat32, Dims{batch}),
+  return g.AddFeed(g.UniqueName("valid"), g.module().types.Intern(DType::kFloat32, Dims{batch}),
                    plan::Feed::Kind::kValid);
 }
 

@@ -21,7 +21,7 @@ Status UnscaleAndCheck(ir::Module& module, PassContext&) {
     inputs.push_back(out.value);
     names.push_back(out.name);
   }
-  if (names.empty()) AMPC_TRY(Needs(module.apply, "apply", {"grad:…"}));
+  if (names.empty()) return Needs(module.apply, "apply", {"grad:…"});
   ir::Builder b(g, module.locs.Intern("unscale and check"));
   const std::vector<ir::ValueId> outs =
       b.Multi(kOwnDomain, "UnscaleCheck", inputs, {}, names.size() + 2);

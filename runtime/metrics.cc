@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "runtime/base/json.h"
 #include "runtime/metrics.h"
 
 #include "runtime/base/file.h"
@@ -74,22 +75,7 @@ void JsonLine::Key(std::string_view key) {
   text_ += ':';
 }
 
-void JsonLine::Quoted(std::string_view text) {
-  text_ += '"';
-  for (char c : text) {
-    if (c == '"' || c == '\\') {
-      text_ += '\\';
-      text_ += c;
-    } else if (c == '\n') {
-      text_ += "\\n";
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      fmt::format_to(std::back_inserter(text_), "\\u{:04x}", static_cast<unsigned>(c));
-    } else {
-      text_ += c;
-    }
-  }
-  text_ += '"';
-}
+void JsonLine::Quoted(std::string_view text) { AppendJsonString(text, &text_); }
 
 void JsonLine::Add(std::string_view key, double value) {
   Key(key);

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/base/external_data.h"
 #include "runtime/base/file.h"
 #include "runtime/base/status.h"
 #include "runtime/base/tensor.h"
@@ -29,8 +30,7 @@ struct OnnxInitializer {
 
   Place place = Place::kRaw;
   std::vector<std::string_view> data;  ///< fields of the file with the elements
-  std::string location;                ///< kBeside: a file in the model's folder
-  int64_t offset = 0;
+  ExternalData beside;                 ///< kBeside
 };
 
 class OnnxWeights {

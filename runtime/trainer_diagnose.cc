@@ -6,6 +6,8 @@
 #include <optional>
 #include <vector>
 
+#include "runtime/trainer_settings.h"
+
 namespace ampc {
 namespace {
 
@@ -113,10 +115,11 @@ class FirstNonFinite {
 /// Puts back what a skipped window moves on: its loss scale and the count of micro-batches that
 /// keys the random numbers.
 Status Rewind(const plan::Plan& plan, Executor& executor, std::optional<double> scale) {
-  for (const plan::Setting& setting : plan.settings) {
-    if (setting.name != "loss_scale.init_scale" || !scale) continue;
-    const plan::State& state = plan.states[static_cast<size_t>(setting.state)];
-    AMPC_TRY(executor.WriteState(setting.state, HostTensor::Scalar(state.desc.dtype, *scale).data));
+  if (const plan::Setting* setting = FindSetting(plan, kScaleSetting);
+      setting != nullptr && scale) {
+    const plan::State& state = plan.states[static_cast<size_t>(setting->state)];
+    AMPC_TRY(
+        executor.WriteState(setting->state, HostTensor::Scalar(state.desc.dtype, *scale).data));
   }
   for (size_t i = 0; i < plan.states.size(); ++i) {
     const plan::State& state = plan.states[i];

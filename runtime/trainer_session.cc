@@ -386,17 +386,16 @@ Status Session::SaveAt(int64_t step) {
                         static_cast<int>(settings_.Int("keep").value_or(1)));
 }
 
-/// The loss scale after the last step: the state that the setting of its initial value names.
+/// The loss scale after the last step.
 std::optional<double> Session::ScaleNow() {
-  for (const plan::Setting& setting : plan_.settings) {
-    if (setting.name != "loss_scale.init_scale") continue;
-    const plan::State& state = plan_.states[static_cast<size_t>(setting.state)];
-    HostTensor scalar{
-        state.desc.dtype, {}, std::vector<std::byte>(static_cast<size_t>(state.desc.bytes()))};
-    if (state.desc.elements() == 1 && executor_->ReadState(setting.state, scalar.data).ok())
-      return scalar.GetDouble(0);
-  }
-  return std::nullopt;
+  const plan::Setting* setting = FindSetting(plan_, kScaleSetting);
+  if (setting == nullptr) return std::nullopt;
+  const plan::State& state = plan_.states[static_cast<size_t>(setting->state)];
+  HostTensor scalar{
+      state.desc.dtype, {}, std::vector<std::byte>(static_cast<size_t>(state.desc.bytes()))};
+  if (state.desc.elements() != 1 || !executor_->ReadState(setting->state, scalar.data).ok())
+    return std::nullopt;
+  return scalar.GetDouble(0);
 }
 
 Status Session::WriteOutputs() {

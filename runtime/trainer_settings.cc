@@ -13,13 +13,6 @@ namespace {
 
 constexpr std::string_view kTotal = "lr_schedule.total";
 
-const plan::Setting* FindSetting(const plan::Plan& plan, std::string_view name) {
-  for (const plan::Setting& setting : plan.settings) {
-    if (setting.name == name) return &setting;
-  }
-  return nullptr;
-}
-
 /// The kind that was compiled in for `key`, from the plan's own record of its settings; "" when it
 /// has none.
 std::string CompiledKind(const ConfigValue& config, std::string_view key) {
@@ -125,7 +118,7 @@ class OverrideReader {
     if (compiled == "auto") compiled = plan_.precision == "fp16" ? "dynamic" : "off";
     bool number = option.HeadNumber().has_value();
     if (number && ParseNumber(compiled))
-      return Add("loss-scale", "loss_scale.init_scale", *option.HeadNumber());
+      return Add("loss-scale", std::string(kScaleSetting), *option.HeadNumber());
     if (option.head != "auto" && !compiled.empty() && option.head != compiled)
       return UsageError("E0608", "--loss-scale: '{}' is compiled in, found '{}'; use ampc",
                         compiled, option.head);
@@ -167,6 +160,13 @@ Status WriteScalar(const plan::Plan& plan, Executor& executor, int32_t state, do
 }
 
 }  // namespace
+
+const plan::Setting* FindSetting(const plan::Plan& plan, std::string_view name) {
+  for (const plan::Setting& setting : plan.settings) {
+    if (setting.name == name) return &setting;
+  }
+  return nullptr;
+}
 
 Result<std::vector<SettingValue>> SettingOverrides(const plan::Plan& plan,
                                                    const Settings& settings) {

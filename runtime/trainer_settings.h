@@ -21,6 +21,12 @@ struct SettingValue {
   double value = 0;
 };
 
+/// Its state holds the loss scale: the initial one first, then the one that the scaler made of it.
+inline constexpr std::string_view kScaleSetting = "loss_scale.init_scale";
+
+/// Null: the plan has no such setting.
+const plan::Setting* FindSetting(const plan::Plan& plan, std::string_view name);
+
 /// What the command line overrides (recipe values were compiled in). Errors: Usage E0608 for what
 /// is compiled in.
 Result<std::vector<SettingValue>> SettingOverrides(const plan::Plan& plan,

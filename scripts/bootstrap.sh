@@ -38,7 +38,7 @@ fi
 # ---- 1. distribution packages --------------------------------------------------------------------------
 PACKAGES=(g++ ninja-build ccache python3 python3-pip python3-venv libprotobuf-dev protobuf-compiler
   libfmt-dev libcli11-dev nlohmann-json3-dev libyaml-cpp-dev libgtest-dev libgmock-dev libbenchmark-dev
-  zlib1g-dev cmake)
+  zlib1g-dev cmake strace)
 
 missing_packages() {
   local status
@@ -75,10 +75,11 @@ filecheck_package() {
 # clang with libFuzzer, for the fuzz targets alone: 16 or newer (older ones lack parts of C++20 that we use). Where the
 # distribution has none, these tests are not run, and scripts/test.sh says so.
 CLANGS=(19 18 17 16)
-have_fuzzer() {
+fuzz_cxx() { # the newest one that has libFuzzer's library
   local v
   for v in "${CLANGS[@]}"; do
-    [[ -x /usr/bin/clang++-$v ]] && compgen -G "/usr/lib/llvm-$v/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a" >/dev/null && return
+    [[ -x /usr/bin/clang++-$v ]] && compgen -G "/usr/lib/llvm-$v/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a" >/dev/null &&
+      { echo "/usr/bin/clang++-$v"; return; }
   done
   return 1
 }
@@ -97,7 +98,7 @@ if [[ ${AMPC_SKIP_APT:-0} != 1 ]]; then
     "install the counterparts of: ${PACKAGES[*]} llvm-14-tools (FileCheck)" "then run AMPC_SKIP_APT=1 $0"
   mapfile -t wanted < <(missing_packages "${PACKAGES[@]}"; filecheck_package)
   ((${#wanted[@]} == 0)) || install_packages "${wanted[@]}"
-  if ! have_fuzzer && ! have no-clang; then
+  if ! fuzz_cxx >/dev/null && ! have no-clang; then
     mapfile -t wanted < <(clang_packages)
     if ((${#wanted[@]} > 0)); then
       install_packages "${wanted[@]}"
@@ -247,6 +248,7 @@ fi
 # ---- 4. for shells ---------------------------------------------------------------------------------------
 {
   echo "export AMPC_CACHE='$CACHE' CC='$CC' CXX='$CXX'"
+  echo "export AMPC_FUZZ_CXX='$(fuzz_cxx || true)' # empty: no clang with libFuzzer here"
   ((need_cmake == 0)) || echo "export PATH='$VENV/bin':\"\$PATH\""
 } >"$CACHE/env.sh.new" && mv "$CACHE/env.sh.new" "$CACHE/env.sh"
 

@@ -39,26 +39,17 @@ run_preset() { # run_preset PRESET ctest-arguments ...
     --output-junit "$PWD/build/$preset/test-results/ctest-entries.xml" "$@" || failed=1
 }
 
-find_clang() { # the newest clang++ that has libFuzzer's library
-  local v
-  for v in 19 18 17 16; do
-    compgen -G "/usr/lib/llvm-$v/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a" >/dev/null || continue
-    command -v "clang++-$v" && return
-  done
-  return 1
-}
-
 mkdir -p build
 run_preset release "$@"
 presets=(release)
 if ((quick == 0)); then
   run_preset asan -L "$SANITIZED"
   presets+=(asan)
-  if clang=$(find_clang); then
-    CXX=$clang run_preset fuzz
+  if [[ -n $AMPC_FUZZ_CXX ]]; then
+    CXX=$AMPC_FUZZ_CXX run_preset fuzz
     presets+=(fuzz)
   else
-    echo "== fuzz: NOT RUN: no clang++ 16 to 19 with libFuzzer here (apt-get install clang-19 libclang-rt-19-dev)"
+    echo "== fuzz: NOT RUN: no clang++ with libFuzzer, version 16 or newer, that scripts/bootstrap.sh could find or install"
   fi
 fi
 

@@ -46,7 +46,6 @@ std::string Mib(int64_t bytes) {
   return fmt::format("{:.2f} MiB", static_cast<double>(bytes) / 1048576.0);
 }
 
-// What was compiled, in a few lines.
 // A plan that only evaluates has low precision only where it was asked for.
 bool EvaluatesInFp32(const CompileOptions& options) {
   return options.forward_only && !options.eval_same && IsLow(LowType(options.precision));
@@ -59,6 +58,7 @@ bool IsCast(const plan::Program& p, const plan::Call& call) {
   return low(call.inputs[0]) || low(call.outputs[0]);
 }
 
+// What was compiled, in a few lines.
 void PrintSummary(const Compiled& c, const CompileOptions& options) {
   int64_t trained = 0, elements = 0;
   for (const ir::StateVar& s : c.module->states) {
@@ -99,7 +99,6 @@ Status FillPlan(const Settings& settings, const CompileOptions& options, const s
 
 Status WriteStep(const Settings& settings, const CompileOptions& options,
                  const Compiled& compiled) {
-  if (settings.Text("output").empty()) return {};
   const StepOptions step{.native = settings.Find("emit")->Bool("native"),
                          .accumulate = options.accumulate,
                          .producer = VersionText(Tool::kAmpc),

@@ -208,6 +208,9 @@ class Graph {
   ValueId FindNext(StateId state) const;
   void RemoveNexts(const std::function<bool(StateId)>& drop);
 
+  /// `name`, or where a value has it already NAME.1, NAME.2, …
+  std::string UniqueName(std::string_view name);
+
   /// The constant that a value holds (output of a Constant node), or null.
   const HostTensor* ConstantOf(ValueId v) const;
   /// "node '/fc1/MatMul' (MatMul-13)": how messages name a node.
@@ -222,7 +225,6 @@ class Graph {
   void RemoveUseOf(ValueId v, NodeId kind);
   int32_t& UseIndexOf(const Use& use);
   ValueId NewValue(Value value, std::string_view name);
-  std::string UniqueName(std::string_view name);
   /// The name of a value, for by_name_.
   auto NameOf() const {
     return [this](ValueId v) { return std::string_view(value(v).name); };

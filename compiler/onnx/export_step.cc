@@ -9,26 +9,17 @@
 #include "compiler/onnx/export_step_file.h"
 #include "compiler/onnx/own_functions.h"
 #include "compiler/ops/op_def.h"
+#include "runtime/base/json.h"
 
 namespace ampc {
 namespace {
 
 using ir::kNone;
 
-// "text" as a JSON string.
 std::string Json(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
-    } else {
-      out += c;
-    }
-  }
-  return out + '"';
+  std::string out;
+  AppendJsonString(text, &out);
+  return out;
 }
 
 std::string JsonOrNull(const std::string& text) { return text.empty() ? "null" : Json(text); }

@@ -1,21 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compiler/onnx/weights.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <bit>
-#include <cerrno>
 #include <charconv>
-#include <cstring>
 #include <limits>
-#include <optional>
 
 #include <onnx/onnx_pb.h>
 
-#include "runtime/base/file.h"
+#include "runtime/base/external_data.h"
 #include "runtime/base/float16.h"
 
 namespace ampc {
@@ -23,149 +16,26 @@ namespace {
 
 using onnx::TensorProto;
 
-class Descriptor {
- public:
-  explicit Descriptor(int fd = -1) : fd_(fd) {}
-  ~Descriptor() { Reset(-1); }
-  Descriptor(Descriptor&& other) noexcept : fd_(other.fd_) { other.fd_ = -1; }
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    if (this != &other) {
-      Reset(other.fd_);
-      other.fd_ = -1;
-    }
-    return *this;
-  }
-  int get() const { return fd_; }
-  bool valid() const { return fd_ >= 0; }
-
- private:
-  void Reset(int fd) {
-    if (fd_ >= 0) close(fd_);
-    fd_ = fd;
-  }
-  int fd_;
-};
-
-// A regular file that stays open, so that it cannot be swapped after the checks.
+// A file that stays open, so that it cannot be swapped after the checks.
 class FileSource final : public ir::ByteSource {
  public:
-  FileSource(Descriptor fd, std::string path, int64_t size)
-      : fd_(std::move(fd)), path_(std::move(path)), size_(size) {}
+  explicit FileSource(InputFile file) : file_(std::move(file)) {}
   Status Read(int64_t offset, std::span<std::byte> out) const override {
-    size_t done = 0;
-    while (done < out.size()) {
-      const ssize_t n = pread(fd_.get(), out.data() + done, out.size() - done,
-                              offset + static_cast<int64_t>(done));
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) return IoError("E0508", "cannot read '{}': {}", path_, std::strerror(errno));
-      if (n == 0) {
-        return IoError("E0508", "'{}' ends at byte {}, expected {} bytes at {}", path_,
-                       offset + static_cast<int64_t>(done), out.size(), offset);
-      }
-      done += static_cast<size_t>(n);
-    }
-    return {};
+    return file_.ReadAt(offset, out);
   }
-  std::string_view path() const override { return path_; }
-  int64_t size() const { return size_; }
+  std::string_view path() const override { return file_.path(); }
+  const InputFile& file() const { return file_; }
 
  private:
-  Descriptor fd_;
-  std::string path_;
-  int64_t size_;
+  InputFile file_;
 };
-
-std::optional<int64_t> ParseCount(const std::string& text) {
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < 0) return std::nullopt;
-  return value;
-}
-
-// Components of a location, or an error that says why it may not be opened.
-Result<std::vector<std::string>> Components(const std::string& location) {
-  if (location.empty()) return BadInput("E0105", "has external data without a location");
-  if (location.find('\0') != std::string::npos) {
-    return BadInput("E0105", "has an external location with a NUL character");
-  }
-  if (location.front() == '/') {
-    return BadInput("E0105", "has external data at '{}': an absolute path is not allowed",
-                    location);
-  }
-  std::vector<std::string> parts;
-  for (size_t at = 0; at <= location.size();) {
-    const size_t slash = std::min(location.find('/', at), location.size());
-    std::string part = location.substr(at, slash - at);
-    at = slash + 1;
-    if (part == "..") {
-      return BadInput("E0105", "has external data at '{}': '..' is not allowed", location);
-    }
-    if (!part.empty() && part != ".") parts.push_back(std::move(part));
-  }
-  if (parts.empty() || location.back() == '/') {
-    return BadInput("E0105", "has external data at '{}', which names no file", location);
-  }
-  return parts;
-}
-
-// Why this is not a file that may be read, or "".
-std::string WhyNotFile(const struct stat& info) {
-  if (S_ISLNK(info.st_mode)) return "is a symbolic link; put the file itself beside the model";
-  if (S_ISDIR(info.st_mode)) return "is a folder";
-  if (!S_ISREG(info.st_mode)) return "is no regular file";
-  if (info.st_nlink != 1) return fmt::format("has {} hard links; copy it", info.st_nlink);
-  return "";
-}
-
-struct Location {
-  std::string file;
-  int64_t offset = 0;
-  std::optional<int64_t> length;
-  std::optional<int64_t> region;
-};
-
-Result<Location> ParseExternal(const TensorProto& proto) {
-  Location where;
-  std::vector<std::string> seen;
-  for (const auto& entry : proto.external_data()) {
-    if (std::find(seen.begin(), seen.end(), entry.key()) != seen.end()) {
-      return BadInput("E0105", "has the external_data key '{}' twice", entry.key());
-    }
-    seen.push_back(entry.key());
-    if (entry.key() == "location") {
-      where.file = entry.value();
-      continue;
-    }
-    if (entry.key() == "checksum") continue;  // SHA-1 of the whole file: optional, nobody writes it
-    const auto count = ParseCount(entry.value());
-    const bool known =
-        entry.key() == "offset" || entry.key() == "length" || entry.key() == kRegionKey;
-    if (!known) {
-      return BadInput(
-          "E0105", "has the external_data key '{}'; known are location, offset, length, checksum",
-          entry.key());
-    }
-    if (!count) {
-      return BadInput("E0105", "has external_data {}='{}', expected a number >= 0", entry.key(),
-                      entry.value());
-    }
-    if (entry.key() == "offset") where.offset = *count;
-    if (entry.key() == "length") where.length = *count;
-    if (entry.key() == kRegionKey) where.region = *count;
-  }
-  return where;
-}
 
 }  // namespace
 
 Result<ModelFiles> ModelFiles::Open(const std::string& path, std::vector<FileRegion> regions) {
   ModelFiles files(DirName(path));
-  Descriptor fd(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
-  struct stat info {};
-  if (!fd.valid() || fstat(fd.get(), &info) != 0) {
-    return IoError("E0501", "cannot open '{}': {}", path, std::strerror(errno));
-  }
-  files.model_ = std::make_shared<FileSource>(std::move(fd), path, info.st_size);
+  AMPC_ASSIGN(InputFile file, InputFile::Open(path));
+  files.model_ = std::make_shared<FileSource>(std::move(file));
   files.regions_ = std::move(regions);
   return files;
 }
@@ -173,68 +43,35 @@ Result<ModelFiles> ModelFiles::Open(const std::string& path, std::vector<FileReg
 Result<std::shared_ptr<const ir::ByteSource>> ModelFiles::OpenExternal(
     const std::string& location) {
   if (auto it = external_.find(location); it != external_.end()) return it->second;
-  AMPC_ASSIGN(const std::vector<std::string> parts, Components(location));
-  const std::string path = JoinPath(folder_, location);
-  Descriptor folder(
-      open(folder_.empty() ? "." : folder_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  for (size_t i = 0; folder.valid() && i + 1 < parts.size(); ++i) {
-    folder = Descriptor(
-        openat(folder.get(), parts[i].c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  AMPC_ASSIGN(InputFile file, OpenExternalData(folder_, location));
+  return external_.emplace(location, std::make_shared<const FileSource>(std::move(file)))
+      .first->second;
+}
+
+Result<ir::ByteRef> ModelFiles::FindRegion(const std::string& index, const TensorForm& form) {
+  size_t i = 0;
+  const auto [end, error] = std::from_chars(index.data(), index.data() + index.size(), i);
+  if (error != std::errc() || end != index.data() + index.size() || i >= regions_.size())
+    return ExternalData().Set(kRegionKey, index);  // not one of ours: an unknown key
+  const FileRegion region = regions_[i];
+  if (region.length != form.bytes()) {
+    return BadInput("E0104", "({}{}) needs {} bytes of data, but has {}", Name(form.dtype),
+                    ToString(form.dims), form.bytes(), region.length);
   }
-  struct stat before {
-  }, info{};
-  const char* name = parts.back().c_str();
-  if (!folder.valid() || fstatat(folder.get(), name, &before, AT_SYMLINK_NOFOLLOW) != 0) {
-    return BadInput("E0105", "has external data in '{}': {}", path, std::strerror(errno));
-  }
-  // Looked at before it is opened (opening a pipe has effects), and again through the descriptor.
-  std::string why = WhyNotFile(before);
-  if (why.empty()) {
-    Descriptor fd(
-        openat(folder.get(), name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
-    if (!fd.valid() || fstat(fd.get(), &info) != 0) {
-      return BadInput("E0105", "has external data in '{}': {}", path, std::strerror(errno));
-    }
-    why = WhyNotFile(info);
-    if (why.empty()) {
-      auto source = std::make_shared<const FileSource>(std::move(fd), path, info.st_size);
-      external_.emplace(location, source);
-      return std::shared_ptr<const ir::ByteSource>(source);
-    }
-  }
-  return BadInput("E0105", "has external data in '{}', which {}", path, why);
+  return ir::ByteRef{model_, region.offset, region.length};
 }
 
 Result<ir::ByteRef> ModelFiles::FindExternal(const TensorProto& proto, const TensorForm& form) {
-  AMPC_ASSIGN(const Location where, ParseExternal(proto));
+  if (proto.external_data_size() == 1 && proto.external_data(0).key() == kRegionKey)
+    return FindRegion(proto.external_data(0).value(), form);
+  ExternalData where;
+  for (const auto& entry : proto.external_data()) AMPC_TRY(where.Set(entry.key(), entry.value()));
   if (proto.has_raw_data() || proto.float_data_size() > 0 || proto.int32_data_size() > 0 ||
       proto.int64_data_size() > 0 || proto.double_data_size() > 0 || proto.uint64_data_size() > 0) {
     return BadInput("E0105", "has external data and data of its own");
   }
-  if (where.region) {
-    if (static_cast<size_t>(*where.region) >= regions_.size() || !where.file.empty()) {
-      return BadInput(
-          "E0105", "has the external_data key '{}'; known are location, offset, length, checksum",
-          kRegionKey);
-    }
-    const FileRegion region = regions_[static_cast<size_t>(*where.region)];
-    if (region.length != form.bytes()) {
-      return BadInput("E0104", "({}{}) needs {} bytes of data, but has {}", Name(form.dtype),
-                      ToString(form.dims), form.bytes(), region.length);
-    }
-    return ir::ByteRef{model_, region.offset, region.length};
-  }
-  AMPC_ASSIGN(auto source, OpenExternal(where.file));
-  const int64_t size = static_cast<const FileSource&>(*source).size();
-  if (where.length && *where.length != form.bytes()) {
-    return BadInput("E0105", "({}{}) needs {} bytes, but its external length is {}",
-                    Name(form.dtype), ToString(form.dims), form.bytes(), *where.length);
-  }
-  if (where.offset > size || form.bytes() > size - where.offset) {
-    return BadInput("E0105", "needs bytes {} to {} of '{}', which has {}", where.offset,
-                    where.offset + std::min(form.bytes(), INT64_MAX - where.offset), source->path(),
-                    size);
-  }
+  AMPC_ASSIGN(auto source, OpenExternal(where.location));
+  AMPC_TRY(where.Check(form.bytes(), static_cast<const FileSource&>(*source).file()));
   return ir::ByteRef{std::move(source), where.offset, form.bytes()};
 }
 
@@ -242,11 +79,7 @@ Result<TensorData> ModelFiles::Find(const TensorProto& proto) {
   AMPC_ASSIGN(TensorForm form, CheckTensor(proto));
   if (form.storage == TensorForm::Storage::kExternal) {
     auto ref = FindExternal(proto, form);
-    if (!ref.ok()) {
-      const Status& s = ref.status();
-      return Status::Error(s.error_class(), s.id(),
-                           fmt::format("tensor '{}' {}", proto.name(), s.message()));
-    }
+    if (!ref.ok()) return OfTensor(proto.name(), ref.status());
     return TensorData{std::move(form), std::move(*ref)};
   }
   std::vector<std::byte> bytes(static_cast<size_t>(form.bytes()));

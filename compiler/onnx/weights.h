@@ -3,10 +3,8 @@
 // Where tensor data of a model lies: in the model file, in an external file beside it, or in
 // memory.
 //
-// Weight bytes are references that are read on demand. An external file is opened relative to the
-// model file, component by component and without following links, so nothing outside the model's
-// folder is read; keys, offset and length are checked against the file's size and the tensor's dims
-// first.
+// Weight bytes are references that are read on demand. What may be read beside the model:
+// runtime/base/external_data.h.
 
 #include <map>
 #include <memory>
@@ -37,6 +35,8 @@ class ModelFiles {
 
  private:
   Result<ir::ByteRef> FindExternal(const onnx::TensorProto& proto, const TensorForm& form);
+  /// Data that StripWeights left out: `index` into the regions.
+  Result<ir::ByteRef> FindRegion(const std::string& index, const TensorForm& form);
   Result<std::shared_ptr<const ir::ByteSource>> OpenExternal(const std::string& location);
 
   std::string folder_;

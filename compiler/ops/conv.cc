@@ -12,6 +12,41 @@
 namespace ampc {
 namespace {
 
+// x [N, C, …] and w [M, C / group, …], or [C, M / group, …] of a transposed convolution.
+Status CheckConvolution(const Attrs& attrs, std::span<const ir::TensorType* const> inputs,
+                        bool transposed) {
+  if (inputs.size() < 2 || inputs[0] == nullptr || inputs[1] == nullptr) return {};
+  const Dims &x = inputs[0]->dims, &w = inputs[1]->dims;
+  if (x.size() < 3 || w.size() != x.size()) {
+    return BadInput("E0107", "the data {} and the weight {} must have the same rank, 3 or more",
+                    ToString(x), ToString(w));
+  }
+  const int64_t group = attrs.Int("group", 1);
+  if (group < 1) return BadInput("E0107", "group is {}, expected 1 or more", group);
+  const bool fits = transposed ? w[0] == x[1] : x[1] % group == 0 && w[1] == x[1] / group;
+  if (!fits || w[0] % group != 0) {
+    return BadInput("E0107", "the weight {} does not fit {} channels in {} groups", ToString(w),
+                    x[1], group);
+  }
+  const Dims window(w.begin() + 2, w.end());
+  if (attrs.Has("kernel_shape") && attrs.Ints("kernel_shape", {}) != window) {
+    return BadInput("E0107", "kernel_shape is {}, but the weight is {}",
+                    ToString(attrs.Ints("kernel_shape", {})), ToString(w));
+  }
+  const int64_t channels = transposed ? w[1] * group : w[0];
+  if (inputs.size() > 2 && inputs[2] != nullptr && inputs[2]->dims != Dims{channels}) {
+    return BadInput("E0107", "the bias is {}, expected [{}]", ToString(inputs[2]->dims), channels);
+  }
+  return {};
+}
+
+Status CheckConv(const Attrs& attrs, std::span<const ir::TensorType* const> inputs) {
+  return CheckConvolution(attrs, inputs, false);
+}
+Status CheckConvTranspose(const Attrs& attrs, std::span<const ir::TensorType* const> inputs) {
+  return CheckConvolution(attrs, inputs, true);
+}
+
 // Explicit window parameters: attributes with auto_pad resolved and defaults filled.
 struct Geometry {
   std::vector<int64_t> strides, dilations, pads;  // pads: begins, then ends
@@ -265,8 +300,8 @@ Result<std::string> BodyConvGradWeights(const BodyContext& c) {
 constexpr Traits kChannels{.any_layout = true, .channels = true};
 constexpr Traits kChannelsPost{.any_layout = true, .channels = true, .epilogue = true};
 constexpr OpDef kOps[] = {
-    {.name = "Conv", .since = 22, .in = {2, 3}, .cast = kLowClass, .channel_slots = 1, .channel_outputs = 1, .grad = GradConv, .lower = LowerConv, .traits = kChannelsPost},
-    {.name = "ConvTranspose", .since = 22, .in = {2, 3}, .cast = kLowClass, .channel_slots = 1, .channel_outputs = 1, .grad = GradConvTranspose, .lower = LowerConvTranspose, .traits = kChannels},
+    {.name = "Conv", .since = 22, .in = {2, 3}, .cast = kLowClass, .channel_slots = 1, .channel_outputs = 1, .check = CheckConv, .grad = GradConv, .lower = LowerConv, .traits = kChannelsPost},
+    {.name = "ConvTranspose", .since = 22, .in = {2, 3}, .cast = kLowClass, .channel_slots = 1, .channel_outputs = 1, .check = CheckConvTranspose, .grad = GradConvTranspose, .lower = LowerConvTranspose, .traits = kChannels},
     {.domain = kOwnDomain, .name = "ConvEx", .in = 2, .cast = kLowClass, .channel_slots = 1, .channel_outputs = 1, .infer = InferFromDims, .lower = LowerConvEx, .body = BodyConvEx, .traits = kChannels},
     {.domain = kOwnDomain, .name = "ConvGradData", .in = 2, .cast = kLowClass, .channel_slots = 1, .channel_outputs = 1, .infer = InferFromDims, .lower = LowerConvGradData, .body = BodyConvGradData, .traits = kChannels},
     {.domain = kOwnDomain, .name = "ConvGradWeights", .in = 2, .cast = kLowClass, .channel_slots = 3, .infer = InferFromDims, .lower = LowerConvGradWeights, .body = BodyConvGradWeights,

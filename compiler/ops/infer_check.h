@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a node may not be, where ONNX's own inference does not look: it computes output shapes and
-// takes the rest on trust. Errors are E0107.
+// What a node may not be, where ONNX's own inference does not look: what holds for every op; the
+// rest stands in the op's row (OpDef::check). Errors are E0107.
 
 #include <span>
 #include <vector>

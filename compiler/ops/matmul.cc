@@ -11,6 +11,28 @@
 namespace ampc {
 namespace {
 
+Status CheckGemm(const Attrs& attrs, std::span<const ir::TensorType* const> inputs) {
+  if (inputs.size() < 2 || inputs[0] == nullptr || inputs[1] == nullptr) return {};
+  const Dims &a = inputs[0]->dims, &b = inputs[1]->dims;
+  if (a.size() != 2 || b.size() != 2) return {};  // inference says so
+  const int64_t left = a[attrs.Int("transA", 0) != 0 ? 0 : 1];
+  const int64_t right = b[attrs.Int("transB", 0) != 0 ? 1 : 0];
+  if (left != right) {
+    return BadInput("E0107", "inner dimensions differ: {} of {} and {} of {}", left, ToString(a),
+                    right, ToString(b));
+  }
+  if (inputs.size() < 3 || inputs[2] == nullptr) return {};
+  const Dims y = {a[attrs.Int("transA", 0) != 0 ? 1 : 0], b[attrs.Int("transB", 0) != 0 ? 0 : 1]};
+  const Dims& c = inputs[2]->dims;
+  bool fits = c.size() <= 2;
+  for (size_t i = 0; fits && i < c.size(); ++i) {
+    const int64_t wanted = y[i + 2 - c.size()];
+    fits = c[i] == 1 || c[i] == wanted;
+  }
+  if (fits) return {};
+  return BadInput("E0107", "the bias {} does not broadcast to {}", ToString(c), ToString(y));
+}
+
 // dims of a, b with rank-1 operands as a row and a column (ONNX MatMul follows numpy).
 Dims AsMatrix(Dims dims, bool left) {
   if (dims.size() == 1) dims.insert(left ? dims.begin() : dims.end(), 1);
@@ -181,6 +203,7 @@ constexpr OpDef kOps[] = {
      .since = 13,
      .in = {2, 3},
      .cast = kLowClass,
+     .check = CheckGemm,
      .grad = GradGemm,
      .lower = LowerGemm,
      .traits = {.epilogue = true}},

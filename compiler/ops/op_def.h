@@ -90,6 +90,10 @@ struct InferContext {
 };
 using InferFn = Status (*)(InferContext&);
 
+/// What a node of a standard op may not be, where ONNX's own inference does not look (it computes
+/// output shapes and takes the rest on trust). Null inputs are left out. Errors are E0107.
+using CheckFn = Status (*)(const Attrs&, std::span<const ir::TensorType* const> inputs);
+
 // ---- gradients
 // -----------------------------------------------------------------------------------------------------
 
@@ -218,6 +222,7 @@ struct OpDef {
   uint32_t channel_outputs = 0;  ///< bit i: output i has it
   std::string_view post =
       {};  ///< name as an epilogue ("relu"): a unary op that another kernel can apply to its result
+  CheckFn check = nullptr;  ///< standard ops only
   InferFn infer = nullptr;  ///< own ops only
   GradFn grad = nullptr;    ///< null: a gradient that must flow through is an error
   TrainingFormFn training = nullptr;

@@ -32,21 +32,6 @@ Status Failed(std::string_view verb, const std::string& path, int error) {
   return IoError("E0501", "cannot {} '{}': {}", verb, path, ErrnoText(error));
 }
 
-/// Closes on destruction: for descriptors that are only read.
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
 int OpenRetrying(const char* path, int flags, mode_t mode = 0) {
   int fd;
   do {
@@ -138,28 +123,23 @@ void MappedFile::Unmap() {
   data_ = nullptr;
 }
 
-Result<InputFile> InputFile::Open(const std::string& path) {
-  InputFile file;
-  file.path_ = path;
-  file.fd_ = OpenRetrying(path.c_str(), O_RDONLY);
-  if (file.fd_ < 0) return Failed("open", path, errno);
-  struct stat info {};
-  if (fstat(file.fd_, &info) != 0) return Failed("read", path, errno);
-  if (S_ISDIR(info.st_mode)) return Failed("read", path, EISDIR);
-  file.size_ = info.st_size;
-  return file;
-}
-
-InputFile::~InputFile() {
+Descriptor::~Descriptor() {
   if (fd_ >= 0) close(fd_);
 }
 
-InputFile::InputFile(InputFile&& other) noexcept
-    : path_(std::move(other.path_)), size_(other.size_), fd_(std::exchange(other.fd_, -1)) {}
+Result<InputFile> InputFile::Open(const std::string& path) {
+  // Opening a pipe without O_NONBLOCK waits for its writer.
+  Descriptor fd(OpenRetrying(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY));
+  if (!fd.valid()) return Failed("open", path, errno);
+  struct stat info {};
+  if (fstat(fd.get(), &info) != 0) return Failed("read", path, errno);
+  if (S_ISDIR(info.st_mode)) return Failed("read", path, EISDIR);
+  return InputFile(std::move(fd), path, info.st_size);
+}
 
 Status InputFile::ReadAt(int64_t offset, std::span<std::byte> out) const {
   while (!out.empty()) {
-    const ssize_t n = PreadRetrying(fd_, out.data(), out.size(), offset);
+    const ssize_t n = PreadRetrying(fd_.get(), out.data(), out.size(), offset);
     if (n < 0) return Failed("read", path_, errno);
     if (n == 0)
       return IoError("E0506", "'{}' ends at byte {}, {} bytes before the end of the data wanted",

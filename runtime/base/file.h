@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/status.h"
@@ -43,14 +44,31 @@ class MappedFile {
   int64_t size_ = 0;
 };
 
+/// A file descriptor that is closed on destruction; for descriptors that are only read.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor();
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  int get() const { return fd_; }
+  bool valid() const { return fd_ >= 0; }
+
+ private:
+  int fd_;
+};
+
 /// A regular file (or a device) read piece by piece. Unlike a map it reports a read error, and its
 /// bytes take no memory of this process.
 class InputFile {
  public:
   static Result<InputFile> Open(const std::string& path);
-  ~InputFile();
-  InputFile(InputFile&& other) noexcept;
-  InputFile& operator=(InputFile&&) = delete;
+  /// Of a file that is open already; `path` is for messages.
+  InputFile(Descriptor fd, std::string path, int64_t size)
+      : path_(std::move(path)), size_(size), fd_(std::move(fd)) {}
 
   /// Fills `out` from `offset`; an end before that is an error.
   Status ReadAt(int64_t offset, std::span<std::byte> out) const;
@@ -58,11 +76,9 @@ class InputFile {
   const std::string& path() const { return path_; }
 
  private:
-  InputFile() = default;
-
   std::string path_;
   int64_t size_ = 0;
-  int fd_ = -1;
+  Descriptor fd_;
 };
 
 /// An output file written to `<path>.tmp.<pid>` in the same folder and renamed by Commit(). Without

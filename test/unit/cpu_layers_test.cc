@@ -47,15 +47,18 @@ TEST_F(CpuKernels, ConvMatchesTheReference) {
   }
 }
 
+Case BackwardData(const ConvShape& s, DType t, Layout layout) {
+  Case c{
+      "conv_bwd_data", ConvParams(s), {Desc(t, s.y, layout), Desc(t, s.w)}, {Desc(t, s.x, layout)}};
+  c.terms = static_cast<double>(NumElements(s.w) / s.w[1]);
+  return c;
+}
+
 TEST_F(CpuKernels, ConvBackwardDataMatchesTheReference) {
   for (const ConvShape& s : kConvs) {
     for (DType t : kTypes) {
       for (Layout layout : {Layout::kRowMajor, Layout::kChannelsLast}) {
-        Case c{"conv_bwd_data",
-               ConvParams(s),
-               {Desc(t, s.y, layout), Desc(t, s.w)},
-               {Desc(t, s.x, layout)}};
-        c.terms = static_cast<double>(NumElements(s.w) / s.w[1]);
+        Case c = BackwardData(s, t, layout);
         Check(c);
         c.inputs.push_back(Desc(t, {s.x[1]}));
         Check(c);
@@ -76,11 +79,7 @@ TEST_F(CpuKernels, GradientsToFewChannelsMatchTheReference) {
   for (const ConvShape& s : shapes) {
     for (DType t : kTypes) {
       for (Layout layout : {Layout::kRowMajor, Layout::kChannelsLast}) {
-        Case c{"conv_bwd_data",
-               ConvParams(s),
-               {Desc(t, s.y, layout), Desc(t, s.w)},
-               {Desc(t, s.x, layout)}};
-        c.terms = static_cast<double>(NumElements(s.w) / s.w[1]);
+        Case c = BackwardData(s, t, layout);
         const auto chosen = cpu_.Select({c.kernel, c.params, c.inputs, c.outputs}, {.threads = 2});
         ASSERT_TRUE(chosen.ok());
         EXPECT_EQ((*chosen)->name, "phases");
