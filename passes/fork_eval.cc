@@ -80,14 +80,24 @@ Result<int64_t> BatchOf(const ir::Graph& g) {
   return BadInput("E0212", "the model has no input with a batch axis");
 }
 
+bool RowsAreSamples(const ir::Graph& g, int64_t batch) {
+  const auto& outputs = g.outputs();
+  return std::all_of(outputs.begin(), outputs.end(), [&](const ir::OutputInfo& out) {
+    return !IsPerSample(out.name) || g.type(out.value).dims[0] == batch;
+  });
+}
+
 // What evaluation adds up over the batches: sums and counts instead of the loss.
 Status SumUpLoss(ir::Graph& eval) {
-  const bool masked = eval.FindOutput("each:loss") != kNone;
-  if (masked) {
-    AMPC_ASSIGN(const int64_t batch, BatchOf(eval));
+  int64_t batch = 0;
+  if (eval.FindOutput("each:loss") != kNone) {
+    AMPC_ASSIGN(batch, BatchOf(eval));
+  }
+  if (batch > 0 && RowsAreSamples(eval, batch)) {
     AMPC_TRY(SumUp(eval, AddValid(eval, batch), true));
   } else {
-    // A loss that the model computes itself can't be masked: its batches count once each.
+    // A loss that the model computes itself, or whose rows are not the samples (a model that
+    // flattens [batch, time]), can't be masked: its batches count once each.
     AMPC_TRY(SumUp(eval, kNone, false));
     ir::Builder b(eval, eval.module().locs.Intern("masked sums"));
     const ValueId one = b.Scalar(eval.type(eval.FindOutput("loss")).dtype, 1);

@@ -11,23 +11,28 @@ namespace {
 constexpr std::string_view kGradient = "grad:";
 
 /// Per tensor: the call after which it holds its value, or -1. A view that no call writes has it
-/// after the last call that writes its buffer.
+/// after the last write to its buffer before it is read; a later one may reuse the memory.
 std::vector<int> DefiningCalls(const plan::Program& program) {
-  std::vector<int> calls(program.tensors.size(), -1), of_buffer(program.buffers.size(), -1);
+  std::vector<int> calls(program.tensors.size(), -1), written(program.buffers.size(), -1);
+  const auto buffer_of = [&](size_t tensor) {
+    return static_cast<size_t>(program.tensors[tensor].buffer);
+  };
+  // A state's memory is written by its update, after the reads: see Fetcher::AddStates.
+  const auto take = [&](size_t tensor) {
+    if (calls[tensor] < 0 && program.buffers[buffer_of(tensor)].space == plan::Space::kBlock)
+      calls[tensor] = written[buffer_of(tensor)];
+  };
   for (size_t c = 0; c < program.calls.size(); ++c) {
+    for (int32_t t : program.calls[c].inputs) {
+      if (t >= 0) take(static_cast<size_t>(t));
+    }
     for (int32_t t : program.calls[c].outputs) {
       if (t < 0) continue;
       calls[static_cast<size_t>(t)] = static_cast<int>(c);
-      of_buffer[static_cast<size_t>(program.tensors[static_cast<size_t>(t)].buffer)] =
-          static_cast<int>(c);
+      written[buffer_of(static_cast<size_t>(t))] = static_cast<int>(c);
     }
   }
-  for (size_t t = 0; t < calls.size(); ++t) {
-    const auto buffer = static_cast<size_t>(program.tensors[t].buffer);
-    // A state's memory is written by its update, after the reads: see Fetcher::AddStates.
-    if (calls[t] < 0 && program.buffers[buffer].space == plan::Space::kBlock)
-      calls[t] = of_buffer[buffer];
-  }
+  for (size_t t = 0; t < calls.size(); ++t) take(t);  // outputs that no call reads
   return calls;
 }
 

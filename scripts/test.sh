@@ -5,7 +5,7 @@
 #   1. scripts/bootstrap.sh
 #   2. Release: everything (unit, pass, conformance, golden, end to end, lint)
 #   3. AddressSanitizer + UndefinedBehaviorSanitizer: unit, conformance, hostile-input and lit tests; not with --quick
-#   4. libFuzzer targets (clang): half a minute each, AMPC_FUZZ_SECONDS=N for another time; not with --quick
+#   4. libFuzzer targets (clang): about a minute each; AMPC_FUZZ_SECONDS=N searches on for N seconds each; not with --quick
 #   5. one summary: counts, skipped tests with their reasons, times
 #
 # Exits with 0 only if everything was built and every test passed. AMPC_JOBS=N limits parallelism.

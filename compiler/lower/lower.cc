@@ -77,8 +77,23 @@ class ProgramBuilder {
     program_.tensors.assign(std::make_move_iterator(tensors_.begin()),
                             std::make_move_iterator(tensors_.end()));
     tensors_.clear();
+    DropUnusedBuffers();
     plan::PlanMemory(program_);
     return std::move(program_);
+  }
+
+  // Those that in-place reuse merged into others.
+  void DropUnusedBuffers() {
+    std::vector<int32_t> index(program_.buffers.size(), ir::kNone);
+    for (const plan::Tensor& t : program_.tensors) index[Index(t.buffer)] = 0;
+    std::vector<plan::Buffer> kept;
+    for (size_t b = 0; b < index.size(); ++b) {
+      if (index[b] == ir::kNone) continue;
+      index[b] = static_cast<int32_t>(kept.size());
+      kept.push_back(program_.buffers[b]);
+    }
+    for (plan::Tensor& t : program_.tensors) t.buffer = index[Index(t.buffer)];
+    program_.buffers = std::move(kept);
   }
 
   // ---- tensors

@@ -46,6 +46,15 @@ Status CheckOpset(const onnx::OperatorSetIdProto& id, int newest) {
   return {};
 }
 
+Status CheckNamed(const google::protobuf::RepeatedPtrField<onnx::ValueInfoProto>& values,
+                  std::string_view kind) {
+  for (int i = 0; i < values.size(); ++i) {
+    if (values[i].name().empty())
+      return BadInput("E0103", "{} {} of the graph has no name; ONNX wants one", kind, i);
+  }
+  return {};
+}
+
 Status CheckModel(const onnx::ModelProto& proto) {
   if (!proto.has_graph() || proto.ir_version() <= 0) {
     return BadInput("E0101", "not an ONNX model: it has no {}",
@@ -76,6 +85,8 @@ Status CheckModel(const onnx::ModelProto& proto) {
     return BadInput("E0114", "the model says no opset (opset_import is empty)");
   }
   if (proto.graph().output_size() == 0) return BadInput("E0103", "the graph has no outputs");
+  AMPC_TRY(CheckNamed(proto.graph().input(), "input"));
+  AMPC_TRY(CheckNamed(proto.graph().output(), "output"));
   return {};
 }
 

@@ -8,6 +8,7 @@
 #include <yaml-cpp/mark.h>
 #include <yaml-cpp/parser.h>
 
+#include <algorithm>
 #include <exception>
 #include <sstream>
 #include <string>
@@ -129,23 +130,22 @@ class TreeBuilder : public YAML::EventHandler {
   int64_t values_ = 0;
 };
 
-/// True when a plain scalar would be read back as the same text and as nothing else.
-bool IsPlain(const std::string& text) {
-  if (text.empty() || text == "~" || text == "null" || text == "Null" || text == "NULL")
+/// True when a plain scalar would be read back as the same text and as nothing else, in a block and
+/// in a flow. Only what no reader of YAML takes for an indicator (1.2.2, section 5.3) stands plain.
+bool IsPlain(std::string_view text) {
+  if (text.empty() || text == "~" || text == "null" || text == "Null" || text == "NULL" ||
+      text == "...")
     return false;
-  if (text.front() == ' ' || text.back() == ' ' || text.back() == ':') return false;
-  if (std::string_view("!&*-?|>@%`\"'#{}[],:=<").find(text.front()) != std::string_view::npos) {
-    if (text.front() != '-' || !ParseNumber(text)) return false;
-  }
-  for (size_t i = 0; i < text.size(); ++i) {
-    unsigned char c = static_cast<unsigned char>(text[i]);
-    if (c < 0x20 || c == 0x7f ||
-        std::string_view("{}[],\"'").find(text[i]) != std::string_view::npos)
-      return false;
-    if (c == ':' && i + 1 < text.size() && text[i + 1] == ' ') return false;
-    if (c == '#' && text[i - 1] == ' ') return false;
-  }
-  return true;
+  const auto is_word = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("_./+").find(c) != std::string_view::npos;
+  };
+  if (!is_word(text.front()) && !(text.front() == '-' && ParseNumber(text))) return false;
+  if (text.back() == ' ' || text.back() == ':' || text.find(": ") != std::string_view::npos)
+    return false;
+  return std::all_of(text.begin(), text.end(), [&](char c) {
+    return is_word(c) || std::string_view("-=:*@%()~^ ").find(c) != std::string_view::npos;
+  });
 }
 
 std::string QuotedScalar(const std::string& text) {

@@ -156,6 +156,8 @@ def graph_cases():
     yield g("input that is missing", [node("MatMul", ["x", "nowhere"], ["y"])], "'nowhere'")
     yield g("output that is missing", [mm], "'z'", outputs=[value("z", None)])
     yield g("no outputs", [mm], "output", outputs=[])
+    yield g("an input without a name", [mm], "input 1 of the graph has no name", inputs=[value("x"), value("")])
+    yield g("an output without a name", [mm], "output 0 of the graph has no name", outputs=[value("")])
     yield g("no nodes", [], "", outputs=[value("y", None)])
     yield g("output is the input", [], "train|parameter|gradient", outputs=[value("x")])
     yield g("empty op", [helper.make_node("", ["x"], ["y"])], "op", exit=3)

@@ -315,6 +315,36 @@ TEST(Yaml, LongKeysReadBack) {
   }
 }
 
+TEST(Yaml, EveryScalarReadsBack) {
+  // What ends a plain scalar differs between block and flow, keys and values.
+  std::vector<std::string> texts = {"...", "---",  "null", "-1e3",
+                                    "a b", "a: b", "a #b", "\xc3\xa9"};
+  for (char c = 1; c > 0 && c < 127; ++c) {
+    for (const char* form : {"%", "%b", "a%", "a%b", "a%%b", "a% b", "a %b"}) {
+      std::string text = form;
+      for (size_t at = 0; (at = text.find('%', at)) != std::string::npos; ++at) text[at] = c;
+      texts.push_back(text);
+    }
+  }
+  for (const std::string& text : texts) {
+    const ConfigValue scalar = ConfigValue::Scalar(text);
+    const ConfigValue list = ConfigValue::List({scalar, scalar});
+    ConfigValue flow = ConfigValue::Map(), root = ConfigValue::Map();
+    flow.Set(text, scalar);
+    flow.Set("list", list);
+    root.Set(text, scalar);
+    root.Set("flow", flow);
+    root.Set("list", list);
+    const auto again = ParseYaml(WriteYaml(root), "again");
+    ASSERT_TRUE(again.ok()) << again.status().ToString() << "\n" << WriteYaml(root);
+    ASSERT_NE(again->Find(text), nullptr) << WriteYaml(root);
+    EXPECT_EQ(again->Find(text)->text, text) << WriteYaml(root);
+    EXPECT_EQ(again->Find("flow")->Find(text)->text, text) << WriteYaml(root);
+    EXPECT_EQ(again->Find("flow")->Find("list")->items[1].text, text) << WriteYaml(root);
+    EXPECT_EQ(again->Find("list")->items[0].text, text) << WriteYaml(root);
+  }
+}
+
 TEST(Yaml, RefusesHostileText) {
   const std::string cases[] = {
       "a: &x 1\nb: *x\n",   // alias
