@@ -125,6 +125,9 @@ class LossAttacher {
     if (!IsFloat(t.dtype))
       return BadInput("E0204", "loss input '{}' is {}, floats are expected", input.name,
                       ToString(t));
+    if (t.elements() == 0)
+      return BadInput("E0204", "loss input '{}' is {}: there is nothing to average", input.name,
+                      ToString(t));
     switch (spec.kind) {
       case Kind::kCrossEntropy:
       case Kind::kNll:

@@ -13,10 +13,14 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <thread>
 
 namespace ampc {
 namespace {
+
+constexpr std::string_view kOutputFlags[] = {"log", "fetch-out", "export-model", "save-weights",
+                                             "profile"};
 
 constexpr int64_t kProfileWarmUp = 3;
 constexpr int kExitNumeric = static_cast<int>(ErrorClass::kNumeric);
@@ -30,7 +34,8 @@ class Session {
  private:
   // In this order.
   Status ReadPlan();
-  Status CheckFolders();
+  Status CheckOutputs();
+  Status CheckApart() const;
   Status CheckNeeds(std::string_view flag, bool has, std::string_view what) const;
   Status OpenData();
   Status ChooseSteps();
@@ -99,7 +104,7 @@ Result<int> Session::Run() {
     Print(PlanDumpText(plan_, executor_.get()));
     return 0;
   }
-  AMPC_TRY(CheckFolders());
+  AMPC_TRY(CheckOutputs());
   AMPC_TRY(OpenData());
   AMPC_TRY(ChooseSteps());
   AMPC_TRY(PrepareDevice());
@@ -124,14 +129,15 @@ Status Session::ReadPlan() {
   return {};
 }
 
-Status Session::CheckFolders() {
+Status Session::CheckOutputs() {
   for (std::string_view flag : {"epochs", "checkpoint-dir"}) {
     if (!programs_.trains() && settings_.origin(flag) == Origin::kFlag)
       return UsageError("E0973", "--{}: the plan only evaluates; there is nothing to train", flag);
   }
-  for (std::string_view flag : {"log", "fetch-out", "export-model", "save-weights", "profile"}) {
+  for (std::string_view flag : kOutputFlags) {
     if (std::string file = settings_.Text(flag); !file.empty()) AMPC_TRY(CheckWritable(flag, file));
   }
+  AMPC_TRY(CheckApart());
   std::string dir = settings_.Text("checkpoint-dir");
   bool resume = settings_.Switch("resume");
   if (dir.empty() && resume) return UsageError("E0973", "--resume needs --checkpoint-dir DIR");
@@ -148,6 +154,32 @@ Status Session::CheckFolders() {
   folder_.emplace(std::move(folder));
   if (!folder_->locked())
     Note("'{}' is on a file system without locks: keep other runs away from it", dir);
+  return {};
+}
+
+/// An output that takes the place of another, or of a file that is read, would lose it.
+Status Session::CheckApart() const {
+  std::vector<std::pair<std::filesystem::path, std::string>> taken;
+  std::error_code ignored;
+  const auto add = [&](const std::string& file, std::string what) {
+    taken.emplace_back(std::filesystem::weakly_canonical(file, ignored), std::move(what));
+  };
+  add(path_, "the plan");
+  for (std::string_view flag : {"data", "eval-data"}) {
+    for (const Option& option : settings_.All(flag))
+      if (!option.head.empty()) add(option.head, fmt::format("a file of --{}", flag));
+  }
+  for (std::string_view flag : kOutputFlags) {
+    const std::string file = settings_.Text(flag);
+    const bool special =
+        std::filesystem::exists(file, ignored) && !std::filesystem::is_regular_file(file, ignored);
+    if (file.empty() || special) continue;
+    const auto path = std::filesystem::weakly_canonical(file, ignored);
+    for (const auto& [other, what] : taken) {
+      if (other == path) return UsageError("E0973", "--{}: '{}' is {}", flag, file, what);
+    }
+    add(file, fmt::format("the file of --{}", flag));
+  }
   return {};
 }
 
@@ -277,6 +309,8 @@ Status Session::RestoreStates() {
     effective_.emplace_back(v.name, FormatNumber(v.value, buffer));
   effective_.emplace_back("seed", fmt::format("{}", settings_.Int("seed").value_or(0)));
   effective_.emplace_back("shuffle", settings_.Switch("no-shuffle") ? "false" : "true");
+  const std::string range = settings_.Text("range");
+  effective_.emplace_back("range", range.empty() ? "all" : range);
   effective_.emplace_back("threads", fmt::format("{}", device_->prepare_options().threads));
   effective_.emplace_back("device", device_->name());
   compiled_ = {{"precision", plan_.precision},

@@ -69,7 +69,7 @@ bool Matches(std::string_view glob, const SourceTensor& tensor) {
 Status NoMatch(std::string_view flag, const std::string& glob, const SourceModel& source) {
   std::vector<std::string_view> names;
   for (const SourceTensor& t : source.tensors()) names.push_back(t.name);
-  return BadInput("E0113", "{} '{}' matches no initializer{}", flag, glob, Suggest(glob, names));
+  return UsageError("E0113", "{} '{}' matches no initializer{}", flag, glob, Suggest(glob, names));
 }
 
 // Marks what one --trainable pattern selects.
@@ -91,7 +91,7 @@ Status Select(const std::string& glob, const SourceModel& source,
   }
   if (found) return {};
   if (refused.empty()) return NoMatch("--trainable", glob, source);
-  return BadInput("E0113", "--trainable '{}' matches nothing that can train: {}", glob, refused);
+  return UsageError("E0113", "--trainable '{}' matches nothing that can train: {}", glob, refused);
 }
 
 void Settle(SourceTensor& tensor, const Standing& standing, bool trainable,

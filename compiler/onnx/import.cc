@@ -57,12 +57,12 @@ Status DimBinding::Finish() const {
     std::vector<std::string_view> names(known_.begin(), known_.end());
     std::sort(names.begin(), names.end());
     if (names.empty())
-      return BadInput("E0112", "--dim {}: the model's inputs have no symbolic dims", name);
+      return UsageError("E0112", "--dim {}: the model's inputs have no symbolic dims", name);
     std::string all;
     for (std::string_view n : names) all += fmt::format("{}'{}'", all.empty() ? "" : ", ", n);
     const std::string near = Suggest(name, names);
-    return BadInput("E0112", "--dim {}: no input has a symbolic dim of that name{}", name,
-                    near.empty() ? "; there are " + all : near);
+    return UsageError("E0112", "--dim {}: no input has a symbolic dim of that name{}", name,
+                      near.empty() ? "; there are " + all : near);
   }
   if (unbound_.empty()) return {};
   std::string text, flags;
@@ -73,7 +73,7 @@ Status DimBinding::Finish() const {
     text += ")";
     flags += fmt::format(" --dim {}=N", name);
   }
-  return BadInput("E0112", "symbolic dims without a size: {}; give{}", text, flags);
+  return UsageError("E0112", "symbolic dims without a size: {}; give{}", text, flags);
 }
 
 // ---- Importer

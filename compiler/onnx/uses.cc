@@ -356,7 +356,7 @@ Status Untie(SourceModel& source, const CompileOptions& options, Diagnostics& di
                           tensor.uses.size());
     }
   }
-  if (!matched) return BadInput("E0113", "--untie '{}' matches no initializer", options.untie);
+  if (!matched) return UsageError("E0113", "--untie '{}' matches no initializer", options.untie);
   if (!tied.empty())
     diagnostics.Note(fmt::format("tied, one parameter with several uses: {}", tied));
   if (split.empty()) return {};

@@ -105,7 +105,7 @@ constexpr KeySpec kFetchKeys[] = {
 using enum ValueKind;
 constexpr FlagSpec kFlags[] = {
     // Model
-    {.name = "dim", .tools = kC | kO, .group = Group::kModel, .kind = kInt, .meta = "NAME=N", .help = "binds a symbolic dim; eval:NAME=N for evaluation", .repeatable = true, .naming = Naming::kRequired, .head_key = "size", .min = 0},
+    {.name = "dim", .tools = kC | kO, .group = Group::kModel, .kind = kInt, .meta = "NAME=N", .help = "binds a symbolic dim; eval:NAME=N for evaluation", .repeatable = true, .naming = Naming::kRequired, .head_key = "size", .min = 1},
     {.name = "trainable", .tools = kC | kO, .group = Group::kModel, .meta = "GLOB", .help = "initializers to train", .repeatable = true, .head_key = "glob"},
     {.name = "freeze", .tools = kC | kO, .group = Group::kModel, .meta = "GLOB", .help = "initializers not to train", .repeatable = true, .head_key = "glob"},
     {.name = "untie", .tools = kC | kO, .group = Group::kModel, .kind = kChoiceOrText, .meta = "auto|none|GLOB", .help = "shared initializers that become one parameter per use; auto: those whose elements are all equal", .fallback = "auto", .choices = kUntie},

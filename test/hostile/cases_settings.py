@@ -71,8 +71,7 @@ def recipe_cases():
         ("loss_scale 0", "loss_scale: 0", "loss.scale"), ("loss_scale negative", "loss_scale: -8", "loss.scale"),
         ("trainable matches nothing", "trainable: [zzz]\nloss: mse", "zzz"), ("freeze all", "freeze: ['*']\nloss: mse", ""),
         ("glob of stars", "trainable: ['" + "*a" * 2000 + "b']\nloss: mse", "trainable|match")):
-        bad_model = name in ("dim 0", "dim 2^62", "dim unknown", "trainable matches nothing", "freeze all", "glob of stars")
-        yield recipe(name, text, 1 if bad_model else 2, r"error\[E\d+\].*" + pattern)
+        yield recipe(name, text, 1 if name == "freeze all" else 2, r"error\[E\d+\].*" + pattern)
     for name, place in (("a folder", directory), ("a device", link_to("/dev/zero"))):
         yield Case("recipe: is " + name, ["ampc", "--recipe", "r.yaml", "m.onnx", "-o", "out.plan"], 6, "r.yaml",
                    {"m.onnx": material("m.onnx"), "r.yaml": place})
@@ -114,7 +113,7 @@ def flag_cases():
                  ["--precision", "FP16"], ["--policy", "O2"], ["--lr-schedule", "cosine:warmup=-1"], ["--lr-schedule", "step:step_size=0"],
                  ["--frobnicate"], ["--lr-shedule", "linear"], ["extra.onnx"], ["--recipe", ""], ["--emit", "everything"], ["--trainable", ""],
                  ["--trainable", "[z-a"], ["--metric", "accuracy:k=0"], ["--metric", "accuracy:k=-1"], ["--wgrad", "int8"]):
-        yield flag("ampc " + " ".join(argv)[:60], *ampc, *argv, exit=1 if argv[-1] == "[z-a" else 2)
+        yield flag("ampc " + " ".join(argv)[:60], *ampc, *argv, exit=2)
     for argv in (["--steps", "-1"], ["--steps", "1e30"], ["--steps", "1.5"], ["--threads", "0"], ["--threads", "-3"], ["--threads", "99999999999"],
                  ["--seed", "-1"], ["--seed", "1e40"], ["--device", "tpu"], ["--device", "cpu:9"], ["--checkpoint-every", "0"], ["--checkpoint-every", "5"],
                  ["--keep", "0"], ["--log-every", "0"], ["--eval-every", "-2"], ["--fetch", "nowhere", "--fetch-out", "out.npz"], ["--fetch-out", "out.npz"],
