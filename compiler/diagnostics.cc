@@ -5,6 +5,15 @@
 
 namespace ampc {
 
+std::string Listed(const std::vector<std::string>& items) {
+  constexpr size_t kShown = 8;
+  std::string text;
+  for (size_t i = 0; i < std::min(kShown, items.size()); ++i)
+    text += (i == 0 ? "" : ", ") + items[i];
+  if (items.size() > kShown) text += fmt::format(" and {} more", items.size() - kShown);
+  return text;
+}
+
 Status Diagnostics::Take() {
   if (errors_.empty()) return {};
   if (errors_.size() == 1) {

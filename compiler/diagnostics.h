@@ -11,6 +11,9 @@
 
 namespace ampc {
 
+/// "'a', 'b' and 17 more": what a note of one kind lists, however many there are.
+std::string Listed(const std::vector<std::string>& items);
+
 struct Remark {
   std::string node;   ///< label of the node, or ""
   std::string topic;  ///< "precision", "trainable", "fold", "layout", …

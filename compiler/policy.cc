@@ -149,18 +149,23 @@ Result<Policy> LoadPolicy(const std::string& name) {
 }
 
 std::string PolicyText(const Policy& policy) {
-  std::string text = fmt::format("base: {}\n", NameOf(policy.base));
-  if (!policy.rules.empty()) {
-    text += "rules:\n";
-    for (const PolicyRule& r : policy.rules) {
-      text += "  - {";
-      if (!r.node.empty()) text += fmt::format("node: \"{}\", ", r.node);
-      if (!r.op.empty()) text += fmt::format("op: \"{}\", ", r.op);
-      if (!r.from.empty()) text += fmt::format("between: [\"{}\", \"{}\"], ", r.from, r.to);
-      text += fmt::format("class: {}}}\n", NameOf(r.cls));
-    }
+  const auto scalar = [](std::string_view v) { return ConfigValue::Scalar(v); };
+  ConfigValue root = ConfigValue::Map();
+  root.Set("base", scalar(NameOf(policy.base)));
+  std::vector<ConfigValue> rules;
+  for (const PolicyRule& r : policy.rules) {
+    ConfigValue rule = ConfigValue::Map();
+    if (!r.node.empty()) rule.Set("node", scalar(r.node));
+    if (!r.op.empty()) rule.Set("op", scalar(r.op));
+    if (!r.from.empty()) rule.Set("between", ConfigValue::List({scalar(r.from), scalar(r.to)}));
+    rule.Set("class", scalar(NameOf(r.cls)));
+    rules.push_back(std::move(rule));
   }
-  text += fmt::format("limits: {{init_abs_max: {}}}\n", policy.init_abs_max);
+  if (!rules.empty()) root.Set("rules", ConfigValue::List(std::move(rules)));
+  ConfigValue limits = ConfigValue::Map();
+  limits.Set("init_abs_max", scalar(fmt::format("{}", policy.init_abs_max)));
+  root.Set("limits", std::move(limits));
+  std::string text = WriteYaml(root);
   if (policy.base == Policy::Base::kFp32) return text;
   std::map<std::string_view, std::string> by_class;
   for (const OpDef* op : AllOps()) {

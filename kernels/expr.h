@@ -11,8 +11,11 @@
 //
 // Functions: abs exp log log1p expm1 sqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh
 // atanh erf sigmoid floor ceil round (half to even) sign isnan isinf, pow min max (both pass NaN
-// on) mod (sign of the divisor) fmod, where(condition, a, b) (selects, never multiplies), and the
-// roundings fp32() fp16() bf16() that fused groups use between their ops. Comparisons give 1 or 0.
+// on) mod (sign of the divisor) fmod, where(condition, a, b) (selects, never multiplies), the
+// roundings fp32() fp16() bf16() that fused groups use between their ops, and on the bits of int64
+// (other types are converted to it and back) bitand bitor bitxor bitnot, shl, which fills with
+// zeros, and shr, with the sign (a distance outside [0, 64) leaves nothing but these). Comparisons
+// give 1 or 0.
 // Everything is computed in one type T: double, float or int64 (see map in kernels.def). Constants
 // are folded in double and converted to T where they are used. kernels/expr_eval.h evaluates
 // programs.

@@ -203,6 +203,16 @@ T RoundBf16(T a) {
   else
     return FloatFromBFloat16(BFloat16FromFloat(a));
 }
+/// f on the bits of an int64.
+template <typename T, typename F>
+T Bits(F f, T a, T b) {
+  if constexpr (kIsInt<T>)
+    return S(f(U(a), U(b)));
+  else
+    return static_cast<T>(S(f(U(ClampToInteger<int64_t>(a)), U(ClampToInteger<int64_t>(b)))));
+}
+inline uint64_t ShiftLeft(uint64_t a, uint64_t b) { return b < 64 ? a << b : 0; }
+inline uint64_t ShiftRight(uint64_t a, uint64_t b) { return U(S(a) >> (b < 64 ? b : 63)); }
 template <typename T>
 T RoundFloat(T a) {
   if constexpr (std::is_same_v<T, double>)
@@ -371,6 +381,12 @@ struct Evaluator {
       case ExprOp::kRoundFp32: return unary([](T a) { return RoundFloat(a); });
       case ExprOp::kRoundFp16: return unary([](T a) { return RoundHalf(a); });
       case ExprOp::kRoundBf16: return unary([](T a) { return RoundBf16(a); });
+      case ExprOp::kBitwiseAnd: return binary([](T a, T b) { return Bits([](uint64_t x, uint64_t y) { return x & y; }, a, b); });
+      case ExprOp::kBitwiseOr: return binary([](T a, T b) { return Bits([](uint64_t x, uint64_t y) { return x | y; }, a, b); });
+      case ExprOp::kBitwiseXor: return binary([](T a, T b) { return Bits([](uint64_t x, uint64_t y) { return x ^ y; }, a, b); });
+      case ExprOp::kBitwiseNot: return unary([](T a) { return Bits([](uint64_t x, uint64_t) { return ~x; }, a, a); });
+      case ExprOp::kShiftLeft: return binary([](T a, T b) { return Bits([](uint64_t x, uint64_t y) { return ShiftLeft(x, y); }, a, b); });
+      case ExprOp::kShiftRight: return binary([](T a, T b) { return Bits([](uint64_t x, uint64_t y) { return ShiftRight(x, y); }, a, b); });
     }
     // clang-format on
   }

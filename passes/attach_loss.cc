@@ -133,7 +133,11 @@ class LossAttacher {
       case Kind::kNll:
         return ClassLoss(spec, input);
       case Kind::kMse:
+      case Kind::kL1:
+      case Kind::kSmoothL1:
+      case Kind::kHuber:
       case Kind::kBceLogits:
+      case Kind::kKlDiv:
         return ElementLoss(spec, input);
       case Kind::kOutput:
         if (t.elements() != 1) {
@@ -266,26 +270,44 @@ class LossAttacher {
                : w;
   }
 
+  Result<ValueId> EachElement(const LossSpec& spec, const ir::OutputInfo& input, ValueId target) {
+    switch (spec.kind) {
+      case Kind::kL1:
+        return b_.Own("AbsoluteError", {input.value, target});
+      case Kind::kSmoothL1:
+        return b_.Own("SmoothL1", {input.value, target}, {{"beta", spec.beta}});
+      case Kind::kHuber:
+        return b_.Own("Huber", {input.value, target}, {{"delta", spec.delta}});
+      case Kind::kKlDiv:
+        return b_.Own("KlDivergence", {input.value, target});
+      case Kind::kBceLogits: {
+        AMPC_ASSIGN(const ValueId pos_weight, PosWeight(spec, input));
+        return b_.Own("BceWithLogits", {input.value, target, pos_weight});
+      }
+      default:
+        return b_.Own("SquaredError", {input.value, target});
+    }
+  }
+
+  Result<ValueId> PosWeight(const LossSpec& spec, const ir::OutputInfo& input) {
+    const ir::TensorType t = g_.type(input.value);
+    std::vector<double> w = spec.pos_weight;
+    if (w.size() > 1 && static_cast<int64_t>(w.size()) != t.dims.back()) {
+      return UsageError("E0209", "--loss pos_weight= has {} numbers, the last axis of '{}' has {}",
+                        w.size(), input.name, t.dims.back());
+    }
+    if (w.empty()) w = {1};
+    const Dims dims = w.size() == 1 ? Dims{} : Dims{static_cast<int64_t>(w.size())};
+    return b_.Cast(
+        b_.Constant(HostTensor::Of<double>(DType::kFloat64, dims, std::span<const double>(w))),
+        t.dtype);
+  }
+
   Result<Piece> ElementLoss(const LossSpec& spec, const ir::OutputInfo& input) {
     const ir::TensorType t = g_.type(input.value);
     AMPC_ASSIGN(const ValueId target, Target(spec, t.dtype, t.dims));
     Piece p;
-    if (spec.kind == Kind::kMse) {
-      p.each = b_.Own("SquaredError", {input.value, target});
-    } else {
-      std::vector<double> w = spec.pos_weight;
-      if (w.size() > 1 && static_cast<int64_t>(w.size()) != t.dims.back()) {
-        return UsageError("E0209",
-                          "--loss pos_weight= has {} numbers, the last axis of '{}' has {}",
-                          w.size(), input.name, t.dims.back());
-      }
-      if (w.empty()) w = {1};
-      const Dims dims = w.size() == 1 ? Dims{} : Dims{static_cast<int64_t>(w.size())};
-      const ValueId pos = b_.Cast(
-          b_.Constant(HostTensor::Of<double>(DType::kFloat64, dims, std::span<const double>(w))),
-          t.dtype);
-      p.each = b_.Own("BceWithLogits", {input.value, target, pos});
-    }
+    AMPC_ASSIGN(p.each, EachElement(spec, input, target));
     p.count = b_.Expand(b_.Scalar(t.dtype, 1), t.dims);
     std::vector<int64_t> all;
     for (int64_t i = 0; i < t.rank(); ++i) all.push_back(i);
@@ -317,7 +339,7 @@ class LossAttacher {
     }
     if (classes || loss.kind == Kind::kOutput)
       return UsageError("E0210",
-                        "--metric mae needs a target of the output's form: mse or bce-logits");
+                        "--metric mae needs a target of the output's form, as mse and l1 have");
     const ir::TensorType t = g_.type(input.value);
     AMPC_ASSIGN(const ValueId target, Target(loss, t.dtype, t.dims));
     return AddMetric("mae", b_.Map("abs(x0 - x1)", {input.value, target}, DType::kFloat32),

@@ -70,6 +70,7 @@ class Autocaster {
   Status Run() {
     AMPC_TRY(FindPaths());
     is_moved_parameter_.assign(static_cast<size_t>(g_.num_values()), false);
+    linear_.assign(static_cast<size_t>(g_.num_values()), false);
     for (NodeId n : g_.Order()) {
       Status status = Visit(n);
       if (!status.ok()) return std::move(status).At(g_.Describe(n));
@@ -227,6 +228,19 @@ class Autocaster {
     return widest.value_or(DType::kFloat32);
   }
 
+  // The linear layer to whose result the node adds the bias, or kNone. For PyTorch both are one op;
+  // exporters write two where the input has more than two axes.
+  ValueId Biased(const ir::Node& node) const {
+    if (!node.op->traits.adds) return kNone;
+    for (size_t i = 0; i < 2; ++i) {
+      const ValueId product = node.inputs[i], bias = node.inputs[1 - i];
+      if (product < static_cast<ValueId>(linear_.size()) && linear_[static_cast<size_t>(product)] &&
+          IsParameter(bias) && g_.type(bias).dims == Dims{g_.type(product).dims.back()})
+        return product;
+    }
+    return kNone;
+  }
+
   // A scalar of the program, such as the 0.1 of x * 0.1, that `low` can't hold. PyTorch's
   // arithmetic computes with its fp32 value and rounds the result alone (opmath in BinaryOps).
   bool HasInexactScalar(const ir::Node& node, DType low) const {
@@ -264,6 +278,8 @@ class Autocaster {
       return Unsupported("E0303", "'{}' is not safe in low precision ({})", node.op->name, d.why);
     if (d.cls != CastClass::kFp32 && OutOfRange(node))
       d = {CastClass::kFp32, "a constant operand lies outside the range of float16"};
+    if (node.op->traits.product && IsParameter(node.inputs[1]))
+      linear_[static_cast<size_t>(node.outputs[0])] = true;
     DType target = DType::kFloat32;
     switch (d.cls) {
       case CastClass::kLow:
@@ -273,6 +289,11 @@ class Autocaster {
       case CastClass::kNever:
         break;
       case CastClass::kWidest:
+        if (const ValueId product = Biased(node); product != kNone) {
+          target = g_.type(product).dtype;
+          d.why = "bias of a linear layer";
+          break;
+        }
         target = Widest(node);
         break;
       case CastClass::kFollow:
@@ -370,12 +391,14 @@ class Autocaster {
     return static_cast<size_t>(v) < is_moved_parameter_.size() &&
            is_moved_parameter_[static_cast<size_t>(v)];
   }
+  bool IsParameter(ValueId v) const {
+    return g_.value(v).kind == ir::ValueKind::kState || IsMovedParameter(v);
+  }
   void NoteMovement(NodeId n) {
     const ir::Node& node = g_.node(n);
     if (!node.op->traits.movement || node.outputs.size() != 1) return;
     const ValueId source = node.inputs[0];
-    is_moved_parameter_[static_cast<size_t>(node.outputs[0])] =
-        g_.value(source).kind == ir::ValueKind::kState || IsMovedParameter(source);
+    is_moved_parameter_[static_cast<size_t>(node.outputs[0])] = IsParameter(source);
   }
 
   ir::Graph& g_;
@@ -385,6 +408,7 @@ class Autocaster {
   DType low_;
   std::map<std::pair<ValueId, DType>, ValueId> casts_;
   std::vector<bool> is_moved_parameter_;  // by value
+  std::vector<bool> linear_;              // by value: product with a parameter
   bool check_rules_;
   std::vector<bool> matched_;
   std::vector<std::vector<bool>> between_;  // per rule, by node; empty: the rule names no path

@@ -153,23 +153,33 @@ class Differentiator {
 
   Status Collect() {
     int64_t found = 0;
+    std::vector<std::string> apart;
     for (size_t s = 0; s < module_.states.size(); ++s) {
       ir::StateVar& state = module_.states[s];
       if (!state.trainable) continue;
       const ValueId v = g_.FindState(static_cast<ir::StateId>(s));
       const ValueId grad = v == kNone ? kNone : grads_[static_cast<size_t>(v)];
       if (grad == kNone) {
-        context_.diagnostics.Note(
-            fmt::format("parameter '{}' has no path to the loss: it stays as it is", state.name));
+        apart.push_back(fmt::format("'{}'", state.name));
         state.trainable = false;
         continue;
       }
       ++found;
       g_.SetOutput("grad:" + state.name, grad);
     }
-    if (found == 0)
-      return BadInput(
-          "E0405", "nothing to train: no trainable parameter has a path to the loss; see --info");
+    if (found == 0 && apart.empty()) {
+      return BadInput("E0405",
+                      "nothing to train: no initializer is trainable; --info with the same flags "
+                      "gives each one's reason");
+    }
+    if (found == 0) {
+      return BadInput("E0405", "nothing to train: no parameter has a path to the loss: {}",
+                      Listed(apart));
+    }
+    if (!apart.empty()) {
+      context_.diagnostics.Note(fmt::format(
+          "parameters without a path to the loss, which stay as they are: {}", Listed(apart)));
+    }
     return {};
   }
 

@@ -33,6 +33,11 @@ ir::ValueId Limit(ir::Module& module, ir::Builder& b, std::string name, double v
 Status ClipGradients(ir::Module& module, PassContext& context) {
   AMPC_TRY(Needs(module.apply, "apply"));
   ir::Graph& g = *module.apply;
+  if (g.FindOutput("applied") != ir::kNone) {
+    return UsageError("E0304",
+                      "graph 'apply' has its updates already: what is clipped now would move "
+                      "nothing");
+  }
   ir::Builder b(g, module.locs.Intern("clip"));
   if (context.options.clip_norm > 0) {
     AMPC_TRY(Needs(module.apply, "apply", {"grad_norm"}));

@@ -86,6 +86,7 @@ class OptimizerBuilder {
         if (hit) no_decay_used[i] = exempt = true;
       }
       if (of >= 0 && o_.groups[static_cast<size_t>(of)].has_weight_decay) exempt = false;
+      if (exempt) context_.diagnostics.Explain(name, "decay", "none: --no-decay");
       auto [it, fresh] = index.try_emplace({of, exempt}, groups_.size());
       if (fresh) groups_.push_back(MakeGroup(of, exempt));
       groups_[it->second].weights.push_back(static_cast<StateId>(s));

@@ -21,7 +21,17 @@ inline constexpr int64_t kNoAxis = std::numeric_limits<int64_t>::min();
 
 /// --loss
 struct LossSpec {
-  enum class Kind : uint8_t { kCrossEntropy, kNll, kMse, kBceLogits, kOutput };
+  enum class Kind : uint8_t {
+    kCrossEntropy,
+    kNll,
+    kMse,
+    kL1,
+    kSmoothL1,
+    kHuber,
+    kBceLogits,
+    kKlDiv,
+    kOutput,
+  };
   Kind kind = Kind::kCrossEntropy;
   std::string input;  ///< model output; "" = the only one
   std::string target = "target";
@@ -32,6 +42,7 @@ struct LossSpec {
   double label_smoothing = 0;
   std::vector<double> weight;      ///< class weights
   std::vector<double> pos_weight;  ///< bce-logits
+  double beta = 1, delta = 1;      ///< smooth-l1, huber: where the parabola ends
   double factor = 1;
 };
 

@@ -1,38 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// ONNX's ModelProto by hand. Protobuf parsers merge concatenated messages: fields of sub-messages
-// merge, repeated fields append. So `source_model` followed by `{graph: {initializer: T1}} {graph:
-// {initializer: T2}} …` is the source model with those initializers. Field numbers are those of
-// onnx.proto, which never change:
-//
-//   ModelProto.graph = 7, GraphProto.initializer = 5, TensorProto: dims = 1, data_type = 2, name =
-//   8, raw_data = 9, external_data = 13 (StringStringEntryProto: key = 1, value = 2), data_location
-//   = 14 (EXTERNAL = 1).
-
 #include "runtime/export_model.h"
 
-#include <unistd.h>
-
-#include <cerrno>
-#include <filesystem>
+#include <cstring>
 #include <map>
-#include <optional>
-#include <system_error>
 #include <utility>
 
-#include <google/protobuf/io/coded_stream.h>
-#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
-
-#include "runtime/base/file.h"
 #include "runtime/base/float16.h"
+#include "runtime/base/model_writer.h"
 #include "runtime/data/safetensors.h"
 
 namespace ampc {
 namespace {
 
 using plan::Export;
-
-// ---- the values ---------------------------------------------------------------------------------
 
 template <typename To, typename From, typename F>
 std::vector<std::byte> Convert(std::span<const std::byte> in, F&& convert) {
@@ -69,8 +49,6 @@ Result<std::vector<std::byte>> Round(std::span<const std::byte> in, DType from, 
   return InternalError("E0661", "no rounding from {} to {}", Name(from), Name(to));
 }
 
-int64_t BytesOf(const Export& e) { return TensorDesc{e.dtype, e.dims}.bytes(); }
-
 /// The initializer's bytes, as they are written.
 Result<std::vector<std::byte>> ValueOf(const plan::Plan& plan, Executor& executor,
                                        const Export& e) {
@@ -86,133 +64,7 @@ Result<std::vector<std::byte>> ValueOf(const plan::Plan& plan, Executor& executo
   return Round(bytes, desc.dtype, e.dtype);
 }
 
-// ---- the wire -----------------------------------------------------------------------------------
-
-/// Protobuf fields appended to a string.
-class Message {
- public:
-  void Varint(uint32_t field, uint64_t value) {
-    Number(field << 3);
-    Number(value);
-  }
-  void Bytes(uint32_t field, std::string_view value) {
-    Open(field, value.size());
-    text_ += value;
-  }
-  /// Tag and length of a field whose content follows.
-  void Open(uint32_t field, uint64_t length) {
-    Number((field << 3) | 2);
-    Number(length);
-  }
-  const std::string& text() const { return text_; }
-
- private:
-  void Number(uint64_t v) {
-    google::protobuf::io::StringOutputStream stream(&text_);
-    google::protobuf::io::CodedOutputStream(&stream).WriteVarint64(v);
-  }
-  std::string text_;
-};
-
-struct Place {
-  std::string location;  ///< file name beside the model
-  int64_t offset = 0;
-};
-
-/// `{graph: {initializer: {…` up to the raw data of `data_bytes` bytes, or all of it where the data
-/// is external.
-std::string InitializerHead(const Export& e, const std::optional<Place>& external) {
-  const auto data_bytes = static_cast<uint64_t>(BytesOf(e));
-  Message tensor;
-  for (const int64_t d : e.dims) tensor.Varint(1, static_cast<uint64_t>(d));
-  tensor.Varint(2, static_cast<uint64_t>(e.dtype));
-  tensor.Bytes(8, e.initializer);
-  uint64_t follows = 0;
-  if (external) {
-    const std::pair<std::string_view, std::string> entries[] = {
-        {"location", external->location},
-        {"offset", std::to_string(external->offset)},
-        {"length", std::to_string(data_bytes)}};
-    for (const auto& [key, value] : entries) {
-      Message entry;
-      entry.Bytes(1, key);
-      entry.Bytes(2, value);
-      tensor.Bytes(13, entry.text());
-    }
-    tensor.Varint(14, 1);
-  } else {
-    tensor.Open(9, data_bytes);
-    follows = data_bytes;
-  }
-  const uint64_t tensor_bytes = tensor.text().size() + follows;
-  Message initializer;
-  initializer.Open(5, tensor_bytes);
-  Message graph;
-  graph.Open(7, initializer.text().size() + tensor_bytes);
-  return graph.text() + initializer.text() + tensor.text();
-}
-
-/// Small tensors stay in the model: readers want shapes and scalars without opening the data file.
-constexpr int64_t kSmall = 1024;
-constexpr int64_t kPage = 4096;
-
-Status WriteInline(const plan::Plan& plan, Executor& executor, const std::string& path) {
-  AMPC_ASSIGN(AtomicFile file, AtomicFile::Create(path));
-  AMPC_TRY(file.Append(plan.source_model));
-  for (const Export& e : plan.exports) {
-    AMPC_ASSIGN(const std::vector<std::byte> value, ValueOf(plan, executor, e));
-    AMPC_TRY(file.Append(InitializerHead(e, std::nullopt)));
-    AMPC_TRY(file.Append(value));
-  }
-  return file.Commit();
-}
-
-/// True when the model at `path` keeps weights in `location`: the name stands in it as a protobuf
-/// string.
-bool NamesDataFile(const std::string& path, const std::string& location) {
-  const Result<MappedFile> model = MappedFile::Open(path);
-  if (!model.ok()) return false;
-  Message entry;
-  entry.Bytes(2, location);
-  const std::string_view text(reinterpret_cast<const char*>(model->data()),
-                              static_cast<size_t>(model->size()));
-  return text.find(entry.text()) != std::string_view::npos;
-}
-
-/// A model and its data are two files and two renames, with a moment between them. So the data goes
-/// to a file that the old model does not name: until its own rename the old model keeps its data.
-Status WriteExternal(const plan::Plan& plan, Executor& executor, const std::string& path) {
-  const std::string target = FollowLinks(path);
-  const std::string name = std::filesystem::path(target).filename().string();
-  std::string location = name + ".data", other = name + ".data2";
-  const bool replaces = NamesDataFile(target, location);
-  if (replaces) std::swap(location, other);
-  const bool stale = replaces || NamesDataFile(target, other);
-  AMPC_ASSIGN(AtomicFile model, AtomicFile::Create(path));
-  AMPC_ASSIGN(AtomicFile data, AtomicFile::Create(JoinPath(DirName(target), location)));
-  AMPC_TRY(model.Append(plan.source_model));
-  for (const Export& e : plan.exports) {
-    AMPC_ASSIGN(const std::vector<std::byte> value, ValueOf(plan, executor, e));
-    if (BytesOf(e) <= kSmall) {
-      AMPC_TRY(model.Append(InitializerHead(e, std::nullopt)));
-      AMPC_TRY(model.Append(value));
-      continue;
-    }
-    AMPC_TRY(data.PadTo(kPage));
-    AMPC_TRY(model.Append(InitializerHead(e, Place{location, data.size()})));
-    AMPC_TRY(data.Append(value));
-  }
-  // The data first: a model never names data that is not there.
-  AMPC_TRY(data.Commit());
-  AMPC_TRY(model.Commit());
-  // The old model's data has no reader any more.
-  const std::string left = JoinPath(DirName(target), other);
-  if (stale && unlink(left.c_str()) != 0 && errno != ENOENT)
-    return IoError("E0663", "cannot remove the data of the old model: {}",
-                   std::generic_category().message(errno))
-        .Of(left);
-  return {};
-}
+ModelInitializer FormOf(const Export& e) { return {e.initializer, e.dtype, e.dims, e.notes}; }
 
 }  // namespace
 
@@ -223,12 +75,20 @@ Status ExportModel(const plan::Plan& plan, Executor& executor, const std::string
                     "the plan holds no source model, so there is nothing to export; compile it "
                     "again with ampc");
   }
-  int64_t total = static_cast<int64_t>(plan.source_model.size());
+  std::string_view source = plan.source_model;
+  int64_t total = static_cast<int64_t>(source.size());
+  for (const Export& e : plan.exports) total += FormOf(e).inline_bytes();
+  AMPC_ASSIGN(ModelWriter writer, ModelWriter::Create(path, total > options.max_inline_bytes));
   for (const Export& e : plan.exports) {
-    total += static_cast<int64_t>(InitializerHead(e, std::nullopt).size()) + BytesOf(e);
+    AMPC_ASSIGN(const std::vector<std::byte> value, ValueOf(plan, executor, e));
+    const size_t before = source.size() - static_cast<size_t>(e.rest);
+    AMPC_TRY(writer.Append(source.substr(0, before)));
+    source.remove_prefix(before);
+    AMPC_TRY(writer.Begin(FormOf(e)));
+    AMPC_TRY(writer.AppendData(value));
   }
-  return total > options.max_inline_bytes ? WriteExternal(plan, executor, path)
-                                          : WriteInline(plan, executor, path);
+  AMPC_TRY(writer.Append(source));
+  return writer.Commit();
 }
 
 Status SaveWeights(const plan::Plan& plan, Executor& executor, const std::string& path) {

@@ -2,7 +2,7 @@
 #pragma once
 // The trained model, as the source model was: its ONNX file with the initializers of now, or the
 // weights alone. Needs neither ONNX nor the compiler: the plan carries the source model without
-// weights, and initializers are appended to it on the wire.
+// weights, and initializers are put between its fields on the wire.
 
 #include <string>
 
@@ -13,7 +13,8 @@
 namespace ampc {
 
 struct ExportOptions {
-  /// A model larger than this (protobuf's limit) puts its weights in `<file name>.data` beside it.
+  /// A model larger than this (protobuf's limit) puts its weights in a file beside it
+  /// (ModelWriter).
   int64_t max_inline_bytes = (int64_t{1} << 31) - 1;
 };
 

@@ -268,10 +268,12 @@ Status Fetcher::Copy(Member& member) {
     AMPC_TRY(executor_.ReadTensor(member.program, member.tensor, member.bytes));
   }
   std::span<const std::byte> rows(member.bytes);
-  if (member.by_sample && member.dims[0] > 0)
-    rows = rows.first(member.bytes.size() / static_cast<size_t>(member.dims[0]) *
-                      static_cast<size_t>(samples_));
-  return writer_.AppendRows(member.array, rows);
+  if (!member.by_sample) return writer_.AppendRows(member.array, 1, rows);
+  const int64_t count = std::min(samples_, member.dims[0]);
+  if (count < member.dims[0])
+    rows =
+        rows.first(rows.size() / static_cast<size_t>(member.dims[0]) * static_cast<size_t>(count));
+  return writer_.AppendRows(member.array, count, rows);
 }
 
 Status Fetcher::EndRun(int program) {

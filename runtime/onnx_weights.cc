@@ -48,17 +48,26 @@ Status AppendVarints(const WireField& field, size_t size, std::vector<std::byte>
 Result<OnnxWeights> OnnxWeights::Open(const std::string& path) {
   OnnxWeights weights;
   AMPC_ASSIGN(weights.file_, MappedFile::Open(path));
-  const std::string_view model(reinterpret_cast<const char*>(weights.file_.data()),
-                               static_cast<size_t>(weights.file_.size()));
+  AMPC_TRY(weights.ReadModel({reinterpret_cast<const char*>(weights.file_.data()),
+                              static_cast<size_t>(weights.file_.size())}));
+  return weights;
+}
+
+Result<OnnxWeights> OnnxWeights::Of(std::string_view model) {
+  OnnxWeights weights;
+  AMPC_TRY(weights.ReadModel(model));
+  return weights;
+}
+
+Status OnnxWeights::ReadModel(std::string_view model) {
   bool found = false;
   for (std::string_view rest = model; !rest.empty();) {
     AMPC_ASSIGN(const WireField field, Next(&rest));
     if (field.number != 7 || field.wire != 2) continue;
     found = true;
-    AMPC_TRY(weights.ReadGraph(field.text));
+    AMPC_TRY(ReadGraph(field.text));
   }
-  if (!found) return Damaged("it has no graph");
-  return weights;
+  return found ? Status() : Damaged("it has no graph");
 }
 
 Status OnnxWeights::ReadGraph(std::string_view graph) {
@@ -153,6 +162,8 @@ Result<std::vector<std::byte>> OnnxWeights::Read(const OnnxInitializer& entry) c
   const auto size = static_cast<size_t>(entry.bytes());
   std::vector<std::byte> bytes;
   if (entry.place == Place::kBeside) {
+    if (file_.path().empty())
+      return Damaged(fmt::format("the data of '{}' lies beside no file", entry.name));
     const auto file = OpenExternalData(DirName(file_.path()), entry.beside.location);
     if (!file.ok()) return OfTensor(entry.name, file.status());
     if (Status s = entry.beside.Check(entry.bytes(), *file); !s.ok())

@@ -36,6 +36,8 @@ struct OnnxInitializer {
 class OnnxWeights {
  public:
   static Result<OnnxWeights> Open(const std::string& path);
+  /// Of a model in memory, which must outlive this object; it has no data beside it.
+  static Result<OnnxWeights> Of(std::string_view model);
 
   /// In the order of the file.
   const std::vector<OnnxInitializer>& entries() const { return entries_; }
@@ -43,6 +45,7 @@ class OnnxWeights {
   Result<std::vector<std::byte>> Read(const OnnxInitializer& entry) const;
 
  private:
+  Status ReadModel(std::string_view model);
   Status ReadGraph(std::string_view graph);
   Status ReadTensor(std::string_view tensor);
   Status ReadExternal(std::string_view entry, OnnxInitializer* out);

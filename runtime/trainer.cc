@@ -180,9 +180,12 @@ Status Trainer::Report(int64_t step) {
   if (values_.found_inf.value_or(false) && options_.notes != nullptr && !told_skip_) {
     told_skip_ = true;  // once: the log and the closing line count them
     progress_.Clear();
+    std::string why;
+    if (values_.scale)
+      why =
+          fmt::format("; normal while the loss scale ({:.6g} here) finds its size", *values_.scale);
     std::fprintf(options_.notes, "step %lld: gradients are not finite, the update is skipped%s\n",
-                 static_cast<long long>(step),
-                 values_.scale ? "; normal while a loss scale finds its size" : "");
+                 static_cast<long long>(step), why.c_str());
   }
   bool due = step % options_.log_every == 0 || step == options_.total_steps;
   if (p_.log == nullptr || !due) return {};

@@ -25,6 +25,32 @@ std::string_view Scan(std::span<const std::byte> data, Bits exponent, Bits fract
   return found;
 }
 
+template <typename Bits>
+int64_t Count(std::span<const std::byte> data, Bits exponent) {
+  int64_t count = 0;
+  for (size_t i = 0; i + sizeof(Bits) <= data.size(); i += sizeof(Bits)) {
+    Bits bits;
+    std::memcpy(&bits, data.data() + i, sizeof bits);
+    count += (bits & exponent) == exponent;
+  }
+  return count;
+}
+
+int64_t CountNonFinite(DType dtype, std::span<const std::byte> data) {
+  switch (dtype) {
+    case DType::kFloat32:
+      return Count<uint32_t>(data, 0x7f800000u);
+    case DType::kFloat64:
+      return Count<uint64_t>(data, 0x7ff0000000000000u);
+    case DType::kFloat16:
+      return Count<uint16_t>(data, 0x7c00u);
+    case DType::kBFloat16:
+      return Count<uint16_t>(data, 0x7f80u);
+    default:
+      return 0;
+  }
+}
+
 class FirstNonFinite {
  public:
   FirstNonFinite(const plan::Plan& plan, Executor& executor, int program)
@@ -53,9 +79,9 @@ class FirstNonFinite {
       // A constant may be infinite on purpose (masks), a setting too (a limit); data and weights
       // are not.
       if (bad_[t] && space == plan::Space::kFeed)
-        return fmt::format("feed '{}' has {}", program_.tensors[t].name, kind);
+        return fmt::format("feed '{}' has {}", program_.tensors[t].name, How(t, kind));
       if (bad_[t] && space == plan::Space::kState && found_.empty() && IsTrained(t))
-        found_ = fmt::format("state '{}' has {}", program_.tensors[t].name, kind);
+        found_ = fmt::format("state '{}' has {}", program_.tensors[t].name, How(t, kind));
     }
     if (!found_.empty()) return found_;
     std::vector<int64_t> times(program_.calls.size());
@@ -75,6 +101,14 @@ class FirstNonFinite {
     std::span<std::byte> data = std::span(scratch_).first(static_cast<size_t>(t.desc.bytes()));
     AMPC_TRY(executor_.ReadTensor(index_, tensor, data));
     return NonFiniteKind(t.desc.dtype, data);
+  }
+
+  /// "inf in 3 of 8 elements", of the tensor that Kind() read last.
+  std::string How(size_t tensor, std::string_view kind) const {
+    const auto& desc = program_.tensors[tensor].desc;
+    const auto data = std::span(scratch_).first(static_cast<size_t>(desc.bytes()));
+    return fmt::format("{} in {} of {} elements", kind, CountNonFinite(desc.dtype, data),
+                       NumElements(desc.dims));
   }
 
   bool IsTrained(size_t tensor) const {
@@ -97,7 +131,7 @@ class FirstNonFinite {
       if (kind.empty() || !operands_finite || !found_.empty()) continue;
       found_ = fmt::format("'{}' of node '{}' (kernel {}/{}) has {}",
                            program_.tensors[static_cast<size_t>(t)].name, call.loc, call.kernel,
-                           executor_.implementation(index_, c), kind);
+                           executor_.implementation(index_, c), How(static_cast<size_t>(t), kind));
     }
     return {};
   }

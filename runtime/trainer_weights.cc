@@ -76,24 +76,60 @@ Status WriteMatch(const plan::Plan& plan, Executor& executor, const WeightFile& 
                   const Match& match) {
   const plan::State& state = plan.states[static_cast<size_t>(match.state)];
   const WeightFile::Entry& entry = file.entries()[match.entry];
-  AMPC_ASSIGN(Converter converter, Converter::Make(entry.dtype, state.desc.dtype, {}, {}, {}));
-  std::vector<std::byte> scratch, data(static_cast<size_t>(state.desc.bytes()));
+  std::vector<std::byte> scratch;
   AMPC_ASSIGN(const std::span<const std::byte> bytes, file.Bytes(match.entry, &scratch));
+  if (entry.dtype == state.desc.dtype && IsFloat(entry.dtype))
+    return executor.WriteState(match.state, bytes);  // a copy less of what may be gigabytes
+  AMPC_ASSIGN(Converter converter, Converter::Make(entry.dtype, state.desc.dtype, {}, {}, {}));
+  std::vector<std::byte> data(static_cast<size_t>(state.desc.bytes()));
   int64_t bad = converter.Convert(bytes.data(), data.data(), state.desc.elements());
   if (bad >= 0)
     return BadInput("E0971", "'{}': {}", entry.name, converter.DescribeBad(bytes.data(), bad));
   return executor.WriteState(match.state, data);
 }
 
-/// True when the file has the very bytes of an initializer that the plan keeps as it is.
-Result<bool> IsAsCompiled(const plan::Plan& plan, const plan::Export& e, const WeightFile& file,
-                          size_t entry) {
-  if (file.entries()[entry].dtype != e.dtype || file.entries()[entry].dims != e.dims) return false;
-  std::vector<std::byte> scratch, compiled(static_cast<size_t>(e.length));
-  AMPC_TRY(plan::ReadWeight(plan, e.offset, e.crc, e.initializer, compiled));
-  AMPC_ASSIGN(const std::span<const std::byte> bytes, file.Bytes(entry, &scratch));
-  return std::equal(bytes.begin(), bytes.end(), compiled.begin(), compiled.end());
-}
+/// Initializers that the plan keeps as they are: those of its source model, and exports without a
+/// state.
+class CompiledIn {
+ public:
+  static Result<CompiledIn> Of(const plan::Plan& plan) {
+    CompiledIn all(plan);
+    if (!plan.source_model.empty()) {
+      AMPC_ASSIGN(all.source_, OnnxWeights::Of(plan.source_model));
+      for (const OnnxInitializer& e : all.source_->entries()) all.small_[e.name] = &e;
+    }
+    for (const plan::Export& e : plan.exports)
+      if (e.state < 0) all.large_[e.initializer] = &e;
+    return all;
+  }
+
+  bool Has(const std::string& name) const { return small_.contains(name) || large_.contains(name); }
+  /// Whether the file has the very bytes of one.
+  Result<bool> Same(const WeightFile& file, size_t entry) const {
+    const WeightFile::Entry& other = file.entries()[entry];
+    std::vector<std::byte> scratch, compiled;
+    if (const auto it = large_.find(other.name); it != large_.end()) {
+      const plan::Export& e = *it->second;
+      if (e.dtype != other.dtype || e.dims != other.dims) return false;
+      compiled.resize(static_cast<size_t>(e.length));
+      AMPC_TRY(plan::ReadWeight(plan_, e.offset, e.crc, e.initializer, compiled));
+    } else {
+      const OnnxInitializer& e = *small_.at(other.name);
+      if (e.dtype != other.dtype || e.dims != other.dims) return false;
+      AMPC_ASSIGN(compiled, source_->Read(e));
+    }
+    AMPC_ASSIGN(const std::span<const std::byte> bytes, file.Bytes(entry, &scratch));
+    return std::equal(bytes.begin(), bytes.end(), compiled.begin(), compiled.end());
+  }
+
+ private:
+  explicit CompiledIn(const plan::Plan& plan) : plan_(plan) {}
+
+  const plan::Plan& plan_;
+  std::optional<OnnxWeights> source_;
+  std::map<std::string_view, const OnnxInitializer*> small_;
+  std::map<std::string_view, const plan::Export*> large_;
+};
 
 }  // namespace
 
@@ -106,15 +142,9 @@ Status InitWeights(const plan::Plan& plan, Executor& executor, const std::string
   std::vector<std::string> wrong, loose;
   std::set<std::string_view> known;
   for (const plan::Export& e : plan.exports) {
+    if (e.state < 0) continue;
     known.insert(e.initializer);
     const std::optional<size_t> found = file.Find(e.initializer);
-    if (e.state < 0) {
-      if (!found) continue;
-      AMPC_ASSIGN(const bool same, IsAsCompiled(plan, e, file, *found));
-      if (!same)
-        loose.push_back(fmt::format("'{}' is compiled in and stays as it is", e.initializer));
-      continue;
-    }
     if (!found) {
       loose.push_back(fmt::format("'{}' {} is not in the file", e.initializer, ToString(e.dims)));
       continue;
@@ -131,9 +161,16 @@ Status InitWeights(const plan::Plan& plan, Executor& executor, const std::string
       matches.push_back({*found, e.state});
     }
   }
-  for (const WeightFile::Entry& entry : file.entries()) {
-    if (!known.contains(entry.name))
+  AMPC_ASSIGN(const CompiledIn compiled_in, CompiledIn::Of(plan));
+  for (size_t i = 0; i < file.entries().size(); ++i) {
+    const WeightFile::Entry& entry = file.entries()[i];
+    if (known.contains(entry.name)) continue;
+    if (!compiled_in.Has(entry.name)) {
       loose.push_back(fmt::format("'{}' {} is not in the model", entry.name, ToString(entry.dims)));
+      continue;
+    }
+    AMPC_ASSIGN(const bool same, compiled_in.Same(file, i));
+    if (!same) loose.push_back(fmt::format("'{}' is compiled in and stays as it is", entry.name));
   }
   if (strict) wrong.insert(wrong.end(), loose.begin(), loose.end());
   if (!wrong.empty())

@@ -27,7 +27,11 @@ Result<LossSpec> LossFrom(const Option& o) {
   loss.kind = o.head == "cross-entropy" ? Kind::kCrossEntropy
               : o.head == "nll"         ? Kind::kNll
               : o.head == "mse"         ? Kind::kMse
+              : o.head == "l1"          ? Kind::kL1
+              : o.head == "smooth-l1"   ? Kind::kSmoothL1
+              : o.head == "huber"       ? Kind::kHuber
               : o.head == "bce-logits"  ? Kind::kBceLogits
+              : o.head == "kl-div"      ? Kind::kKlDiv
                                         : Kind::kOutput;
   if (o.Has("input")) loss.input = o.Text("input");
   if (o.Has("target")) loss.target = o.Text("target");
@@ -36,6 +40,8 @@ Result<LossSpec> LossFrom(const Option& o) {
   loss.has_ignore_index = o.Has("ignore_index");
   if (loss.has_ignore_index) loss.ignore_index = o.Int("ignore_index");
   if (o.Has("label_smoothing")) loss.label_smoothing = o.Number("label_smoothing");
+  if (o.Has("beta")) loss.beta = o.Number("beta");
+  if (o.Has("delta")) loss.delta = o.Number("delta");
   loss.factor = o.Number("factor");
   AMPC_ASSIGN(loss.weight, NumbersOrFile(o, "weight"));
   AMPC_ASSIGN(loss.pos_weight, NumbersOrFile(o, "pos_weight"));

@@ -28,8 +28,9 @@ std::vector<ValueId> Builder::Multi(std::string_view domain, std::string_view na
   }
   auto inferred = InferTypes(graph_.module(), *op, attrs, types, constants, num_outputs);
   if (!inferred.ok()) {
-    status_ = std::move(inferred).TakeStatus().At(
-        fmt::format("node '{}' ({}-{})", graph_.module().locs.Get(loc_), op->name, op->since));
+    status_ = WithInputs(std::move(inferred).TakeStatus(), graph_, inputs)
+                  .At(fmt::format("node '{}' ({}-{})", graph_.module().locs.Get(loc_), op->name,
+                                  op->since));
     return none();
   }
   std::string_view names[] = {first_name};

@@ -325,7 +325,7 @@ Status Parser::MakeNode(const OpDef& op, Attrs attrs, const std::vector<ValueId>
     constants.push_back(graph_->ConstantOf(v));
   }
   auto types = InferTypes(*module_, op, attrs, input_types, constants, outputs.size());
-  if (!types.ok()) return Place(offset, std::move(types).TakeStatus());
+  if (!types.ok()) return Place(offset, WithInputs(std::move(types).TakeStatus(), *graph_, inputs));
   std::vector<std::string_view> names;
   for (size_t i = 0; i < outputs.size(); ++i) {
     const Operand& out = outputs[i];

@@ -45,7 +45,7 @@ Status Clip(CanonicalContext& c, SourceNode& n) {
 Status Pad(CanonicalContext& c, SourceNode& n) {
   IntsToInput(c, n, "pads", 1);
   if (n.version < 11 && n.attrs.Has("value")) FloatToInput(c, n, "value", 2);
-  return {};
+  return CanonicalPadMode(c, n);
 }
 
 Status Slice(CanonicalContext& c, SourceNode& n) {
@@ -141,6 +141,71 @@ Status Softmax(CanonicalContext& c, SourceNode& n) {
   return c.b.TakeStatus();
 }
 
+// A scale or bias that broadcasts to what is normalised gets its dims.
+Status ExpandParameter(CanonicalContext& c, SourceNode& n, size_t slot, const Dims& x,
+                       const Dims& normalized) {
+  Dims dims = c.type(n, slot).dims;
+  if (dims == normalized) return {};
+  const size_t rows = x.size() - normalized.size();
+  while (dims.size() > normalized.size() && dims.front() == 1) dims.erase(dims.begin());
+  const std::string_view what = slot == 1 ? "scale" : "bias";
+  bool fits = dims.size() <= x.size(), per_row = dims.size() > normalized.size();
+  for (size_t i = 0; i < dims.size() && fits; ++i) {
+    const size_t axis = x.size() - dims.size() + i;
+    fits = dims[i] == 1 || dims[i] == x[axis];
+    per_row = per_row || (axis < rows && dims[i] != 1);
+  }
+  if (!fits) {
+    return BadInput("E0107", "{} has dims {}, expected {} for an input of dims {}", what,
+                    ToString(c.type(n, slot).dims), ToString(normalized), ToString(x));
+  }
+  if (per_row) {
+    return Unsupported("E0102", "{} of dims {} differs from row to row, which is not supported",
+                       what, ToString(c.type(n, slot).dims));
+  }
+  n.inputs[slot] = c.b.Expand(c.b.Reshape(n.inputs[slot], dims), normalized);
+  return c.b.TakeStatus();
+}
+
+// LayerNormalization and RMSNormalization: parameters of the dims that are normalised; statistics
+// are computed in fp32 whatever `stash_type` says, so it only gives the type of those that are
+// read.
+Status LayerNormalization(CanonicalContext& c, SourceNode& n) {
+  const Dims x = c.type(n, 0).dims;
+  const int64_t axis = n.attrs.Int("axis", -1), rank = static_cast<int64_t>(x.size());
+  if (axis < -rank || axis >= rank)
+    return BadInput("E0107", "axis {} of an input of rank {}", axis, rank);
+  const Dims normalized(x.begin() + (axis < 0 ? axis + rank : axis), x.end());
+  for (size_t i = 1; i < n.inputs.size(); ++i) {
+    if (n.Has(i)) AMPC_TRY(ExpandParameter(c, n, i, x, normalized));
+  }
+  if (n.attrs.Has("stash_type")) {
+    const auto stash = static_cast<DType>(n.attrs.Int("stash_type"));
+    const bool read = std::any_of(n.wanted.begin() + 1, n.wanted.end(), [](bool w) { return w; });
+    if (read && stash != DType::kFloat32 && stash != DType::kFloat64) {
+      return Unsupported("E0102", "stash_type={}: statistics that are read are fp32",
+                         static_cast<int64_t>(stash));
+    }
+    n.attrs.Erase("stash_type");
+  }
+  n.attrs.Set("stash_type", static_cast<int64_t>(c.Float(DType::kFloat32)));
+  return {};
+}
+
+// ONNX gives the result the type of the scale: both operands in the wider one, the result cast.
+Status RmsNormalization(CanonicalContext& c, SourceNode& n) {
+  AMPC_TRY(LayerNormalization(c, n));
+  const DType x = c.type(n, 0).dtype, scale = c.type(n, 1).dtype;
+  if (x == scale) return {};
+  const DType wide = SizeOf(x) == SizeOf(scale)  ? DType::kFloat32
+                     : SizeOf(x) > SizeOf(scale) ? x
+                                                 : scale;
+  const ValueId y =
+      c.b.Op(n.op, {c.b.Cast(n.inputs[0], wide), c.b.Cast(n.inputs[1], wide)}, n.attrs);
+  n.Replace(c.b.Cast(y, scale));
+  return c.b.TakeStatus();
+}
+
 // Before opset 21: scale and bias per group, now per channel.
 Status GroupNormalization(CanonicalContext& c, SourceNode& n) {
   if (n.version >= 21 || n.inputs.size() < 3) return {};
@@ -155,14 +220,6 @@ Status GroupNormalization(CanonicalContext& c, SourceNode& n) {
     n.inputs[i] = c.b.Reshape(c.b.Expand(c.b.Reshape(n.inputs[i], narrow), wide), flat);
   }
   return c.b.TakeStatus();
-}
-
-// Upper bounds that newer opsets express by leaving the input out.
-Status Resize(CanonicalContext&, SourceNode& n) {
-  if (n.version < 11)
-    return Unsupported(
-        "E0102", "Resize before opset 11 rounds in ways of its own; export with opset 11 or newer");
-  return {};
 }
 
 constexpr CanonicalRow kRules[] = {
@@ -186,13 +243,15 @@ constexpr CanonicalRow kRules[] = {
     {"Dropout", Dropout},
     {"Softmax", Softmax},
     {"LogSoftmax", Softmax},
-    {"Resize", Resize},
     {"BatchNormalization", BatchNormalization},
     {"GroupNormalization", GroupNormalization},
+    {"LayerNormalization", LayerNormalization},
+    {"RMSNormalization", RmsNormalization},
 };
 
 const CanonicalRow* FindRow(std::string_view op) {
-  for (const auto rules : {FormRules(), ValueRules()}) {
+  for (const auto rules : {FormRules(), ValueRules(), RewriteRules(), AttentionRules(),
+                           EinsumRules(), PoolRules(), SpatialRules()}) {
     for (const CanonicalRow& row : rules) {
       if (row.op == op) return &row;
     }
@@ -212,6 +271,11 @@ CanonicalRule FindCanonicalRule(std::string_view op) {
 bool RuleReplaces(std::string_view op) {
   const CanonicalRow* row = FindRow(op);
   return row != nullptr && row->replaces;
+}
+
+uint32_t ConstantSlots(std::string_view op) {
+  const CanonicalRow* row = FindRow(op);
+  return row == nullptr ? 0 : row->constant_slots;
 }
 
 }  // namespace ampc

@@ -59,15 +59,26 @@ CanonicalRule FindCanonicalRule(std::string_view op);
 /// True when the rule can leave a node that needs no row of its own (Shape, Identity, CastLike,
 /// sequences, …).
 bool RuleReplaces(std::string_view op);
+/// Inputs of the op, as bits, at which an initializer is a table and does not train by default.
+uint32_t ConstantSlots(std::string_view op);
 
 // Rules by file.
 struct CanonicalRow {
   std::string_view op;
   CanonicalRule rule;
-  bool replaces = false;  ///< no node of this op is left
+  bool replaces = false;        ///< no node of this op is left
+  uint32_t constant_slots = 0;  ///< bit i: an initializer at input i is a table, not a parameter
 };
 std::span<const CanonicalRow>
 FormRules();  // canonical.cc: attributes that became inputs, changed defaults
-std::span<const CanonicalRow> ValueRules();  // canonical_values.cc: constants, types, sequences
+std::span<const CanonicalRow> ValueRules();      // canonical_values.cc: constants, types, sequences
+std::span<const CanonicalRow> AttentionRules();  // canonical_attention.cc
+std::span<const CanonicalRow>
+RewriteRules();  // canonical_rewrites.cc: ops that are others in a fixed arrangement
+std::span<const CanonicalRow> EinsumRules();   // canonical_einsum.cc
+std::span<const CanonicalRow> PoolRules();     // canonical_pool.cc
+std::span<const CanonicalRow> SpatialRules();  // canonical_spatial.cc
+/// Pads that repeat elements become Gathers (canonical_rewrites.cc); a constant pad stays.
+Status CanonicalPadMode(CanonicalContext& c, SourceNode& n);
 
 }  // namespace ampc

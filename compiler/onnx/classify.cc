@@ -131,17 +131,17 @@ Status ReportEqual(std::vector<SourceTensor>& tensors, Diagnostics& diagnostics)
     }
     if (!placed) found.push_back({&tensor});
   }
-  std::string text;
+  std::vector<std::string> groups;
   for (const auto& [key, found] : classes) {
     for (const auto& equal : found) {
       if (equal.size() < 2) continue;
-      text += text.empty() ? "" : "; ";
+      std::string& text = groups.emplace_back();
       for (size_t i = 0; i < equal.size(); ++i)
         text += fmt::format("{}'{}'", i == 0 ? "" : " = ", equal[i]->name);
     }
   }
-  if (!text.empty())
-    diagnostics.Note(fmt::format("equal values, but parameters of their own: {}", text));
+  if (!groups.empty())
+    diagnostics.Note(fmt::format("equal values, but parameters of their own: {}", Listed(groups)));
   return {};
 }
 
@@ -172,16 +172,16 @@ Status Classify(SourceModel& source, const CompileOptions& options, Diagnostics&
     }
     if (!found) return NoMatch("--freeze", glob, source);
   }
-  std::string unused;
+  std::vector<std::string> unused;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const bool wanted = options.trainable.empty() ? standing[i].why_not.empty() : selected[i];
     Settle(tensors[i], standing[i], wanted && !frozen[i],
            frozen[i] ? "frozen by --freeze" : "not selected by --trainable");
-    if (tensors[i].uses.empty())
-      unused += fmt::format("{}'{}'", unused.empty() ? "" : ", ", tensors[i].name);
+    if (tensors[i].uses.empty()) unused.push_back(fmt::format("'{}'", tensors[i].name));
     if (tensors[i].is_float()) diagnostics.Explain(tensors[i].name, "trainable", tensors[i].reason);
   }
-  if (!unused.empty()) diagnostics.Note(fmt::format("initializers that nothing reads: {}", unused));
+  if (!unused.empty())
+    diagnostics.Note(fmt::format("initializers that nothing reads: {}", Listed(unused)));
   return ReportEqual(tensors, diagnostics);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The source model as it travels in the plan: inference form, without the initializers that amprun
-// appends.
+// writes.
+#include <map>
 #include <set>
 
 #include "compiler/onnx/importer.h"
@@ -27,14 +28,6 @@ void ToInference(onnx::NodeProto& node, std::set<std::string>& gone) {
   }
 }
 
-void StripInitializers(onnx::GraphProto& graph, const std::set<std::string>& names) {
-  onnx::GraphProto kept;
-  for (auto& tensor : *graph.mutable_initializer()) {
-    if (!names.contains(tensor.name())) kept.add_initializer()->Swap(&tensor);
-  }
-  graph.mutable_initializer()->Swap(kept.mutable_initializer());
-}
-
 // Bytes that lie elsewhere (in the file or beside it) come into the message.
 Status Embed(SourceModel& source, onnx::TensorProto& tensor) {
   if (tensor.data_location() != onnx::TensorProto::EXTERNAL) return {};
@@ -53,13 +46,46 @@ Status EmbedAttributes(SourceModel& source, onnx::NodeProto& node) {
   return {};
 }
 
+// What amprun does not write itself: documentation, metadata.
+std::string NotesOf(const onnx::TensorProto& tensor) {
+  onnx::TensorProto notes;
+  if (tensor.has_doc_string()) notes.set_doc_string(tensor.doc_string());
+  *notes.mutable_metadata_props() = tensor.metadata_props();
+  return notes.SerializeAsString();
+}
+
+// Writes the model and its initializers: those that stay one by one behind it, as parsers merge
+// messages, and for each of the others how much comes after it. So all keep their order.
+Status WriteInOrder(SourceModel& source, std::map<std::string, SourceExport> exports,
+                    SourceInfo& info) {
+  onnx::GraphProto initializers;
+  initializers.mutable_initializer()->Swap(source.proto().mutable_graph()->mutable_initializer());
+  info.model = source.proto().SerializeAsString();
+  const auto written = [&] { return static_cast<int64_t>(info.model.size()); };
+  for (auto& tensor : *initializers.mutable_initializer()) {
+    if (const auto it = exports.find(tensor.name()); it != exports.end()) {
+      it->second.entry.rest = written();
+      it->second.entry.notes = NotesOf(tensor);
+      info.exports.push_back(std::move(it->second));
+      continue;
+    }
+    AMPC_TRY(Embed(source, tensor));
+    onnx::ModelProto kept;
+    kept.mutable_graph()->add_initializer()->Swap(&tensor);
+    info.model += kept.SerializeAsString();
+  }
+  for (SourceExport& e : info.exports) e.entry.rest = written() - e.entry.rest;
+  return {};
+}
+
 }  // namespace
 
 Result<SourceInfo> MakeSourceInfo(SourceModel& source, const Importer& importer) {
   SourceInfo info;
   info.name = source.name();
   onnx::ModelProto& model = source.proto();
-  std::set<std::string> appended, gone;
+  std::map<std::string, SourceExport> exports;
+  std::set<std::string> gone;
   for (const SourceTensor& tensor : source.tensors()) {
     const TensorForm& form = tensor.data.form;
     const ir::StateId state = importer.StateOf(tensor.name);
@@ -73,12 +99,8 @@ Result<SourceInfo> MakeSourceInfo(SourceModel& source, const Importer& importer)
     if (state == ir::kNone) e.bytes = tensor.data.bytes;
     if (state != ir::kNone && importer.Rounds(form.dtype))
       e.entry.inverse = plan::Export::Inverse::kRound;
-    info.exports.push_back(std::move(e));
-    appended.insert(tensor.name);
+    exports.emplace(tensor.name, std::move(e));
   }
-  StripInitializers(*model.mutable_graph(), appended);
-  for (auto& tensor : *model.mutable_graph()->mutable_initializer())
-    AMPC_TRY(Embed(source, tensor));
   for (auto& node : *model.mutable_graph()->mutable_node()) {
     ToInference(node, gone);
     AMPC_TRY(EmbedAttributes(source, node));
@@ -94,7 +116,7 @@ Result<SourceInfo> MakeSourceInfo(SourceModel& source, const Importer& importer)
     if (gone.contains(infos->Get(i).name())) infos->DeleteSubrange(i, 1);
   }
   model.clear_training_info();
-  info.model = model.SerializeAsString();
+  AMPC_TRY(WriteInOrder(source, std::move(exports), info));
   return info;
 }
 

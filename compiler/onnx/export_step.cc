@@ -202,9 +202,9 @@ class StepWriter {
     // A result that is low although no operand is (a constant) is what its attributes say.
     bool widen = false;
     for (const ir::ValueId v : node.inputs) widen = widen || IsLowValue(v);
-    widen = widen && node.op->domain.empty() && !node.op->traits.cast && !options_.native;
     onnx::NodeProto proto;
     AMPC_TRY(OpToProto(g_, n, functions_, &proto));
+    widen = widen && proto.domain().empty() && !node.op->traits.cast && !options_.native;
     // Several nodes come from one source node; onnxruntime wants names that differ.
     proto.set_name(node_names_.Take(proto.name()));
     for (const ir::ValueId v : node.inputs)
@@ -271,8 +271,14 @@ class StepWriter {
   std::string feeds_, outputs_;  // JSON members
 };
 
-Result<StepFile> WriteGraph(const ir::Module& module, const ir::Graph& graph, std::string_view name,
-                            const StepOptions& options, const std::string& path) {
+struct WrittenStep {
+  StepFile told;
+  ModelWriter file;
+};
+
+Result<WrittenStep> WriteGraph(const ir::Module& module, const ir::Graph& graph,
+                               std::string_view name, const StepOptions& options,
+                               const std::string& path) {
   onnx::ModelProto model;
   model.set_ir_version(kCanonicalIrVersion);
   model.set_producer_name(options.producer);
@@ -284,9 +290,11 @@ Result<StepFile> WriteGraph(const ir::Module& module, const ir::Graph& graph, st
     if (module.state(state).initial.kind != plan::Initial::Kind::kAuto)
       initials.push_back({state, input});
   }
-  AMPC_TRY(WriteStepFile(model, module, initials, options.max_inline_bytes, path));
-  return StepFile{path, model.graph().node_size(), model.functions_size(),
-                  static_cast<int64_t>(writer.inputs().size())};
+  AMPC_ASSIGN(ModelWriter file,
+              WriteStepFile(model, module, initials, options.max_inline_bytes, path));
+  return WrittenStep{{path, model.graph().node_size(), model.functions_size(),
+                      static_cast<int64_t>(writer.inputs().size())},
+                     std::move(file)};
 }
 
 }  // namespace
@@ -298,19 +306,23 @@ Result<std::vector<StepFile>> ExportStep(const ir::Module& module, const StepOpt
                       "--emit step: the module has no training step; leave out "
                       "--forward-only");
   }
-  std::vector<StepFile> files;
-  if (module.apply == nullptr) {
-    AMPC_ASSIGN(StepFile file, WriteGraph(module, *module.train, "step", options, path));
-    files.push_back(std::move(file));
-    return files;
-  }
   constexpr std::string_view kEnding = ".onnx";
   const std::string stem =
       path.ends_with(kEnding) ? path.substr(0, path.size() - kEnding.size()) : path;
+  std::vector<WrittenStep> written;
   for (const ir::Graph* graph : {module.train.get(), module.apply.get()}) {
-    const std::string part = fmt::format("{}.{}{}", stem, graph->name(), kEnding);
-    AMPC_ASSIGN(StepFile file, WriteGraph(module, *graph, graph->name(), options, part));
-    files.push_back(std::move(file));
+    if (graph == nullptr) continue;
+    const bool apart = module.apply != nullptr;
+    const std::string part = apart ? fmt::format("{}.{}{}", stem, graph->name(), kEnding) : path;
+    AMPC_ASSIGN(WrittenStep step,
+                WriteGraph(module, *graph, apart ? graph->name() : "step", options, part));
+    written.push_back(std::move(step));
+  }
+  // Both or, where one cannot be written, none.
+  std::vector<StepFile> files;
+  for (WrittenStep& step : written) {
+    AMPC_TRY(step.file.Commit());
+    files.push_back(std::move(step.told));
   }
   return files;
 }

@@ -30,7 +30,7 @@ struct StepOptions {
   bool native = false;  ///< standard ops keep low operands
   int64_t accumulate = 1;
   std::string producer, precision, policy;  ///< for the metadata
-  /// Initial data beyond this goes to PATH.data: a protobuf message ends at 2 GiB.
+  /// Initial data beyond this lies beside the model: a protobuf message ends at 2 GiB.
   int64_t max_inline_bytes = int64_t{2000} << 20;
 };
 

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "compiler/ir/graph.h"
+#include "runtime/base/model_writer.h"
 
 namespace onnx {
 class ModelProto;
@@ -19,10 +20,10 @@ struct StepInitial {
   std::string input;
 };
 
-/// Writes `path` atomically; where message and initial data are larger than `max_inline_bytes`, the
-/// data goes to `path`.data.
-Status WriteStepFile(const onnx::ModelProto& model, const ir::Module& module,
-                     std::span<const StepInitial> initials, int64_t max_inline_bytes,
-                     const std::string& path);
+/// Writes all of a file; the caller commits it. Where message and initial data are larger than
+/// `max_inline_bytes`, the data lies beside it.
+Result<ModelWriter> WriteStepFile(const onnx::ModelProto& model, const ir::Module& module,
+                                  std::span<const StepInitial> initials, int64_t max_inline_bytes,
+                                  const std::string& path);
 
 }  // namespace ampc

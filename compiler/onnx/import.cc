@@ -97,13 +97,10 @@ ir::StateId Importer::StateOf(const std::string& initializer) const {
 
 Status Importer::AddFeeds(DimBinding& dims) {
   std::unordered_set<std::string> names;
+  std::vector<std::string> defaults;
   for (const auto& input : source_.graph().input()) {
     if (tensor_index_.contains(input.name())) {
-      if (source_.proto().ir_version() >= 4) {
-        diagnostics_.Note(fmt::format(
-            "input '{}' has a default value: it is taken as an initializer, not as a feed",
-            input.name()));
-      }
+      if (source_.proto().ir_version() >= 4) defaults.push_back(fmt::format("'{}'", input.name()));
       continue;
     }
     if (!names.insert(input.name()).second)
@@ -118,6 +115,11 @@ Status Importer::AddFeeds(DimBinding& dims) {
     const ir::TypeId type = module_->types.Intern(dtype, bound);
     main_.values[input.name()] = graph_->AddFeed(input.name(), type, plan::Feed::Kind::kInput);
   }
+  if (!defaults.empty()) {
+    diagnostics_.Note(
+        fmt::format("inputs with a default value, taken as initializers: {}", Listed(defaults)));
+  }
+  bound_ = dims.values();
   return dims.Finish();
 }
 
@@ -133,11 +135,17 @@ void Importer::CompareDeclared(const onnx::ValueInfoProto& declared, ValueId val
   std::string dims;
   for (int i = 0; i < shape.dim_size(); ++i) {
     const auto& dim = shape.dim(i);
-    same = same && (!dim.has_dim_value() || dim.dim_value() == type.dims[static_cast<size_t>(i)]);
-    dims += fmt::format("{}{}", i == 0 ? "" : ",",
-                        dim.has_dim_value()   ? std::to_string(dim.dim_value())
-                        : dim.has_dim_param() ? dim.dim_param()
-                                              : "?");
+    const auto bound = bound_.find(dim.has_dim_param() ? dim.dim_param() : "");
+    const bool symbol = !dim.has_dim_value() && bound != bound_.end();
+    if (dim.has_dim_value() || symbol) {
+      const int64_t size = symbol ? bound->second : dim.dim_value();
+      same = same && size == type.dims[static_cast<size_t>(i)];
+    }
+    dims += i == 0 ? "" : ",";
+    dims += dim.has_dim_value()   ? std::to_string(dim.dim_value())
+            : symbol              ? fmt::format("{}={}", bound->first, bound->second)
+            : dim.has_dim_param() ? dim.dim_param()
+                                  : "?";
   }
   if (same) return;
   diagnostics_.Note(fmt::format("output '{}' is declared as {}[{}], but is {}", declared.name(),
@@ -174,7 +182,8 @@ Result<std::unique_ptr<ir::Module>> Importer::Run() {
   AMPC_ASSIGN(const std::vector<int> order,
               OrderNodes(source_.graph().node(), outputs, source_.opsets(), &skipped));
   if (skipped > 0)
-    diagnostics_.Note(fmt::format("{} nodes that no output needs are left out", skipped));
+    diagnostics_.Note(fmt::format("{} node{} that no output needs {} left out", skipped,
+                                  skipped == 1 ? "" : "s", skipped == 1 ? "is" : "are"));
 
   DimBinding dims(options_, dims_);
   AMPC_TRY(AddFeeds(dims));

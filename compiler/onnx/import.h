@@ -25,7 +25,7 @@ using EvaluateFn = Result<std::vector<HostTensor>> (*)(const ir::Graph&, ir::Nod
 /// them.
 enum class DimSet : uint8_t { kTrain, kEval };
 
-/// One initializer of the source model, to be appended when the trained model is exported.
+/// One initializer of the source model, to be written when the trained model is exported.
 struct SourceExport {
   plan::Export entry;  ///< `state` is a StateId; -1: `bytes`, unchanged
   ir::ByteRef bytes;

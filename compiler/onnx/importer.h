@@ -34,6 +34,8 @@ class DimBinding {
   Dims Bind(const std::string& input, const onnx::TensorShapeProto& shape);
   /// E0112: unbound dims with the inputs that have them; names that no input has.
   Status Finish() const;
+  /// Name -> size of the dims that are bound.
+  const std::map<std::string, int64_t>& values() const { return values_; }
 
  private:
   std::map<std::string, int64_t> values_;
@@ -77,6 +79,7 @@ class Importer {
   Result<Attr> ReadAttribute(const onnx::AttributeProto& attribute);
   Status BuildNode(Scope& scope, const onnx::NodeProto& node, SourceNode& source, const OpDef& op,
                    ir::LocId loc);
+  Status WithSizes(Status status) const;
   Status KeepFp32Slots(SourceNode& source, const OpDef& op, ir::Builder& b);
   using Replacements = std::unordered_map<ir::ValueId, ir::ValueId>;
   // Replaces a node whose inputs are constants by Constant nodes of the same names; old output ->
@@ -104,6 +107,7 @@ class Importer {
   std::unique_ptr<ir::Module> module_;
   ir::Graph* graph_ = nullptr;
   Scope main_;
+  std::map<std::string, int64_t> bound_;                  // symbolic dims
   std::unordered_map<std::string, size_t> tensor_index_;  // initializers
   std::unordered_map<std::string, ir::StateId> states_;   // by initializer
   std::unordered_map<ir::ValueId, ir::ValueId>

@@ -88,7 +88,6 @@ class Orderer {
 // Ops whose precision, gradient or random numbers are decided for the op as a whole: their bodies
 // in ONNX's schemas are no substitute for a row.
 constexpr std::string_view kWholeOps[] = {
-    "Attention",
     "Bernoulli",
     "CausalConvWithState",
     "DynamicQuantizeLinear",
@@ -187,7 +186,8 @@ class SupportCheck {
       why = fmt::format(" (domain '{}', opset {})", domain, opset);
     } else if (schema == nullptr) {
       why = fmt::format(" (opset {} has no such op)", opset);
-    } else if (schema->Deprecated()) {
+    } else if (schema->Deprecated() && (FindOp("", node.op_type()) == nullptr ||
+                                        FindCanonicalRule(node.op_type()) == nullptr)) {
       why = fmt::format(" (deprecated in opset {})", opset);
     } else if (FindOp("", node.op_type()) == nullptr && !RuleReplaces(node.op_type()) &&
                !HasUsableBody(*schema)) {

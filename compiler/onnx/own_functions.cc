@@ -77,8 +77,12 @@ Status OpToProto(const ir::Graph& graph, ir::NodeId id, OwnFunctions& functions,
                  onnx::NodeProto* proto) {
   const ir::Node& node = graph.node(id);
   proto->set_name(graph.Label(id));
-  proto->set_domain(std::string(node.op->domain));
-  if (node.op->domain == kOwnDomain) {
+  std::vector<const ir::TensorType*> inputs;
+  for (const ir::ValueId v : node.inputs)
+    inputs.push_back(v == ir::kNone ? nullptr : &graph.type(v));
+  const bool function = node.op->domain == kOwnDomain || KeepsFp32(*node.op, inputs);
+  proto->set_domain(std::string(function ? kOwnDomain : node.op->domain));
+  if (function) {
     AMPC_ASSIGN(std::string name, functions.NameOf(graph, id));
     proto->set_op_type(std::move(name));
     return {};

@@ -6,6 +6,7 @@
 
 #include <onnx/defs/schema.h>
 
+#include "compiler/onnx/canonical.h"
 #include "compiler/onnx/source.h"
 
 namespace ampc {
@@ -36,6 +37,8 @@ SlotFacts FactsOf(const onnx::NodeProto& node, const Opsets& opsets, int slot) {
     facts.looks_through = slot == 0 && (row->traits.movement || row->traits.cast);
     if (row->grad == NoGradient) facts.differentiable = false;
   }
+  if (domain.empty() && slot < 32 && (ConstantSlots(node.op_type()) >> slot & 1) != 0)
+    facts.differentiable = false;
   if (schema != nullptr && !schema->inputs().empty()) {
     const auto& formals = schema->inputs();
     const auto& formal = formals[std::min(static_cast<size_t>(slot), formals.size() - 1)];
@@ -339,7 +342,7 @@ Status Untie(SourceModel& source, const CompileOptions& options, Diagnostics& di
   if (options.untie == "none") return {};
   const bool automatic = options.untie == "auto";
   std::vector<size_t> split;
-  std::string tied;
+  std::vector<std::string> tied;
   bool matched = automatic;
   for (size_t i = 0; i < source.tensors().size(); ++i) {
     SourceTensor& tensor = source.tensors()[i];
@@ -352,24 +355,31 @@ Status Untie(SourceModel& source, const CompileOptions& options, Diagnostics& di
     if (own) {
       split.push_back(i);
     } else {
-      tied += fmt::format("{}'{}' ({} uses)", tied.empty() ? "" : ", ", tensor.name,
-                          tensor.uses.size());
+      tied.push_back(fmt::format("'{}' ({} uses)", tensor.name, tensor.uses.size()));
     }
   }
   if (!matched) return UsageError("E0113", "--untie '{}' matches no initializer", options.untie);
   if (!tied.empty())
-    diagnostics.Note(fmt::format("tied, one parameter with several uses: {}", tied));
+    diagnostics.Note(fmt::format("tied, one parameter with several uses: {}", Listed(tied)));
   if (split.empty()) return {};
   Splitter splitter(source);
-  for (size_t i : split) {
-    const std::string name = source.tensors()[i].name;
-    const std::vector<std::string> made = splitter.Split(i);
+  constexpr size_t kTold = 4;  // one by one
+  std::vector<std::string> others;
+  for (size_t n = 0; n < split.size(); ++n) {
+    const std::string name = source.tensors()[split[n]].name;
+    const std::vector<std::string> made = splitter.Split(split[n]);
+    if (n >= kTold) {
+      others.push_back(fmt::format("'{}'", name));
+      continue;
+    }
     diagnostics.Note(
         fmt::format("'{}' is shared by {} uses{}: each has a parameter of its own now ({} to {}); "
                     "--untie none keeps one",
                     name, made.size(), automatic ? " and its elements are all equal" : "",
                     made.front(), made.back()));
   }
+  if (!others.empty())
+    diagnostics.Note(fmt::format("shared, and untied like those: {}", Listed(others)));
   splitter.DropUnread();
   CountUses(source);  // nodes moved
   return {};

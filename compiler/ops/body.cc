@@ -148,6 +148,14 @@ class Writer {
       case ExprOp::kRoundBf16:
         Round(r, a, DType::kBFloat16);
         break;
+      case ExprOp::kBitwiseAnd:
+      case ExprOp::kBitwiseOr:
+      case ExprOp::kBitwiseXor:
+      case ExprOp::kBitwiseNot:
+      case ExprOp::kShiftLeft:
+      case ExprOp::kShiftRight:
+        Bits(r, in.op, a, b);
+        break;
       default:
         Plain(r, in, a, b);
         break;
@@ -189,6 +197,35 @@ class Writer {
   void Round(const std::string& r, const std::string& a, DType to) {
     Line("{0}_l = Cast <to = {1}> ({2})\n{0} = Cast <to = {3}> ({0}_l)", r, static_cast<int>(to), a,
          number_);
+  }
+  // On the bits of a uint64: ONNX shifts unsigned types alone.
+  void Bits(const std::string& r, ExprOp op, const std::string& a, const std::string& b) {
+    const auto bits = static_cast<int>(DType::kUInt64), whole = static_cast<int>(DType::kInt64);
+    const auto widen = [&](std::string_view to, const std::string& from) {
+      Line("{0}_{1}l = Cast <to = {2}> ({3})\n{0}_{1} = Cast <to = {4}> ({0}_{1}l)", r, to, whole,
+           from, bits);
+    };
+    widen("a", a);
+    if (op == ExprOp::kBitwiseNot) {
+      Line("{0}_r = BitwiseNot ({0}_a)", r);
+    } else if (op == ExprOp::kShiftRight) {  // of a negative number: the bits inverted around it
+      widen("b", b);
+      Constant(r + "_z", 0);
+      Line(
+          "{0}_m = Less ({1}, {0}_z)\n{0}_i = Cast <to = {2}> ({0}_m)\n{0}_n = Neg ({0}_i)\n"
+          "{0}_s = Cast <to = {3}> ({0}_n)\n{0}_x = BitwiseXor ({0}_a, {0}_s)\n"
+          "{0}_h = BitShift <direction = \"RIGHT\"> ({0}_x, {0}_b)\n"
+          "{0}_r = BitwiseXor ({0}_h, {0}_s)",
+          r, a, whole, bits);
+    } else {
+      widen("b", b);
+      const std::string_view name = op == ExprOp::kBitwiseAnd   ? "BitwiseAnd"
+                                    : op == ExprOp::kBitwiseOr  ? "BitwiseOr"
+                                    : op == ExprOp::kBitwiseXor ? "BitwiseXor"
+                                                                : "BitShift <direction = \"LEFT\">";
+      Line("{0}_r = {1} ({0}_a, {0}_b)", r, name);
+    }
+    Line("{0}_w = Cast <to = {1}> ({0}_r)\n{0} = Cast <to = {2}> ({0}_w)", r, whole, number_);
   }
   void WriteMod(const std::string& r, const std::string& a, const std::string& b) {
     if (type_ == DType::kInt64) return Line("{} = Mod ({}, {})", r, a, b);

@@ -276,6 +276,20 @@ Status LowerMod(LowerContext& c) {
   return {};
 }
 
+Status LowerBitShift(LowerContext& c) {
+  const std::string_view direction = c.attrs().String("direction");
+  if (direction != "LEFT" && direction != "RIGHT")
+    return BadInput("E0107", "direction '{}': LEFT or RIGHT is expected", direction);
+  // The sign of a uint64 is a bit like others.
+  const bool whole = c.desc(c.in(0)).dtype == DType::kUInt64;
+  LowerMap(c,
+           direction == "LEFT" ? "shl(x0, x1)"
+           : whole ? "where(x1 < 0 || x1 > 63, 0, bitand(shr(x0, x1), bitnot(shl(-1, 64 - x1))))"
+                   : "shr(x0, x1)",
+           {});
+  return {};
+}
+
 Status LowerIsInf(LowerContext& c) {
   const bool positive = c.attrs().Int("detect_positive", 1) != 0,
              negative = c.attrs().Int("detect_negative", 1) != 0;
@@ -306,6 +320,8 @@ Status GradCast(GradContext& g) {
 
 constexpr Traits kPlain{.elementwise = true, .any_layout = true};
 constexpr Traits kArithmetic{.elementwise = true, .any_layout = true, .arithmetic = true};
+constexpr Traits kAddition{
+    .elementwise = true, .any_layout = true, .adds = true, .arithmetic = true};
 
 constexpr OpDef Unary(std::string_view name, int since, CastClasses cast, std::string_view expr,
                       std::string_view grad) {
@@ -328,7 +344,7 @@ constexpr OpDef Binary(std::string_view name, int since, CastClasses cast, std::
           .lower = LowerElementwise,
           .expr = expr,
           .grad_expr = {grad0, grad1},
-          .traits = kArithmetic};
+          .traits = expr == "x0 + x1" ? kAddition : kArithmetic};
 }
 constexpr OpDef Variadic(std::string_view name, int since, GradFn grad, LowerFn lower) {
   return {.name = name,
@@ -396,6 +412,9 @@ constexpr OpDef kOps[] = {
     Binary("LessOrEqual", 16, kWidestClass, "x0 <= x1", "", ""), Binary("And", 7, kFollowClass, "x0 && x1", "", ""),
     Binary("Or", 7, kFollowClass, "x0 || x1", "", ""), Binary("Xor", 7, kFollowClass, "x0 != x1", "", ""),
     Unary("Not", 1, kFollowClass, "!x0", ""), Unary("IsNaN", 20, kFollowClass, "isnan(x0)", ""),
+    Binary("BitwiseAnd", 18, kFollowClass, "bitand(x0, x1)", "", ""), Binary("BitwiseOr", 18, kFollowClass, "bitor(x0, x1)", "", ""),
+    Binary("BitwiseXor", 18, kFollowClass, "bitxor(x0, x1)", "", ""), Unary("BitwiseNot", 18, kFollowClass, "bitnot(x0)", ""),
+    {.name = "BitShift", .since = 11, .in = 2, .grad = NoGradient, .lower = LowerBitShift, .traits = {.any_layout = true}},
     {.name = "IsInf", .since = 20, .grad = NoGradient, .lower = LowerIsInf, .traits = {.any_layout = true}},
     {.name = "Where", .since = 16, .in = 3, .cast = kWidestClass, .grad = GradElementwise, .lower = LowerElementwise,
      .expr = "where(x0, x1, x2)", .grad_expr = {{}, "where(x0, dy, 0)", "where(x0, 0, dy)"}, .traits = kPlain},
@@ -408,6 +427,22 @@ constexpr OpDef kOps[] = {
     {.domain = kOwnDomain, .name = "SquaredError", .in = 2, .cast = kFp32Class, .infer = InferElementwise, .grad = GradElementwise,
      .lower = LowerElementwise, .body = BodyElementwise, .expr = "u = x0 - x1; y0 = u * u",
      .grad_expr = {"dy * (2 * (x0 - x1))", "dy * (2 * (x1 - x0))"}, .traits = kPlain},
+    {.domain = kOwnDomain, .name = "AbsoluteError", .in = 2, .cast = kFp32Class, .infer = InferElementwise, .grad = GradElementwise,
+     .lower = LowerElementwise, .body = BodyElementwise, .expr = "abs(x0 - x1)",
+     .grad_expr = {"dy * sign(x0 - x1)", "dy * sign(x1 - x0)"}, .traits = kPlain},
+    // PyTorch's smooth_l1_loss (beta 0 is l1) and huber_loss
+    {.domain = kOwnDomain, .name = "SmoothL1", .in = 2, .cast = kFp32Class, .infer = InferElementwise, .grad = GradElementwise,
+     .lower = LowerElementwise, .body = BodyElementwise, .expr = "u = abs(x0 - x1); y0 = where(u < $beta, 0.5 * u * u / $beta, u - 0.5 * $beta)",
+     .grad_expr = {"u = x0 - x1; y0 = dy * where(abs(u) < $beta, u / $beta, sign(u))",
+                   "u = x1 - x0; y0 = dy * where(abs(u) < $beta, u / $beta, sign(u))"}, .traits = kPlain},
+    {.domain = kOwnDomain, .name = "Huber", .in = 2, .cast = kFp32Class, .infer = InferElementwise, .grad = GradElementwise,
+     .lower = LowerElementwise, .body = BodyElementwise, .expr = "u = abs(x0 - x1); y0 = where(u < $delta, 0.5 * u * u, $delta * (u - 0.5 * $delta))",
+     .grad_expr = {"u = x0 - x1; y0 = dy * where(abs(u) < $delta, u, $delta * sign(u))",
+                   "u = x1 - x0; y0 = dy * where(abs(u) < $delta, u, $delta * sign(u))"}, .traits = kPlain},
+    // x0 log-probabilities, x1 probabilities: PyTorch's kl_div
+    {.domain = kOwnDomain, .name = "KlDivergence", .in = 2, .cast = kFp32Class, .infer = InferElementwise, .grad = GradElementwise,
+     .lower = LowerElementwise, .body = BodyElementwise, .expr = "where(x1 == 0, 0, x1 * log(x1)) - x1 * x0",
+     .grad_expr = {"-dy * x1", "dy * (log(x1) + 1 - x0)"}, .traits = kPlain},
     // x0 logits, x1 targets, x2 pos_weight (1 when not given): PyTorch's binary_cross_entropy_with_logits
     {.domain = kOwnDomain, .name = "BceWithLogits", .in = 3, .cast = kFp32Class, .infer = InferElementwise, .grad = GradElementwise,
      .lower = LowerElementwise, .body = BodyElementwise,

@@ -5,7 +5,10 @@
 #include "compiler/ops/infer.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <deque>
 #include <exception>
+#include <optional>
 #include <span>
 #include <unordered_map>
 
@@ -161,23 +164,43 @@ class NodeContext final : public onnx::InferenceContext {
   std::vector<onnx::TypeProto> outputs_;
 };
 
+// What ONNX calls inferred and declared are two inputs here: the model declares nothing.
+std::optional<std::string> TwoSizes(const std::string& text) {
+  const size_t at = text.find("Inferred=");
+  long long one = 0, other = 0, axis = 0;
+  if (at == std::string::npos ||
+      std::sscanf(text.c_str() + at, "Inferred=%lld Declared=%lld Dimension=%lld", &other, &one,
+                  &axis) != 3)
+    return std::nullopt;
+  return fmt::format("axis {} is {} and {} long", axis, one, other);
+}
+
 // "(op_type:MatMul, node name: …): [ShapeInferenceError] Incompatible dimensions …": the fact is
 // what follows the bracket.
 std::string Reason(std::string_view what) {
   if (const size_t bracket = what.find("Error] "); bracket != std::string_view::npos)
     what.remove_prefix(bracket + 7);
   std::string text(what.substr(0, what.find('\n')));
+  if (std::optional<std::string> sizes = TwoSizes(text)) return *sizes;
   if (!text.empty()) text[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(text[0])));
   while (!text.empty() && (text.back() == '.' || text.back() == ' ')) text.pop_back();
   return text;
 }
 
-std::string Describe(std::span<const ir::TensorType* const> inputs) {
-  std::string text;
-  for (const ir::TensorType* t : inputs) {
-    text += (text.empty() ? "" : ", ") + (t == nullptr ? std::string("-") : ToString(*t));
-  }
-  return text;
+// "'f' float[1,32] of node '/flatten'"
+std::string DescribeInput(const ir::Graph& graph, ir::ValueId v) {
+  if (v == ir::kNone) return "none";
+  const ir::Value& value = graph.value(v);
+  std::string text = fmt::format("'{}' {}", value.name, ToString(graph.type(v)));
+  if (value.kind == ir::ValueKind::kFeed) return text + ", a graph input";
+  if (value.kind == ir::ValueKind::kState) return text + ", an initializer";
+  const HostTensor* constant = graph.ConstantOf(v);
+  if (constant == nullptr) return text + fmt::format(" of node '{}'", graph.Label(value.def));
+  if (constant->elements() > 8) return text + ", a constant";
+  std::string elements;
+  for (int64_t i = 0; i < constant->elements(); ++i)
+    elements += fmt::format("{}{}", i == 0 ? "" : ",", constant->GetDouble(i));
+  return text + fmt::format(" {{{}}}", elements);
 }
 
 bool Takes(const onnx::OpSchema::FormalParameter& formal, const std::string& type) {
@@ -221,56 +244,10 @@ Status CheckElementTypes(const onnx::OpSchema& schema,
   return {};
 }
 
-Result<std::vector<ir::TensorType>> InferStandard(const OpDef& op, const Attrs& attrs,
-                                                  std::span<const ir::TensorType* const> inputs,
-                                                  std::span<const HostTensor* const> constants,
-                                                  size_t num_outputs) {
-  const auto* schema =
-      onnx::OpSchemaRegistry::Instance()->GetSchema(std::string(op.name), kCanonicalOpset, "");
-  if (schema == nullptr)
-    return InternalError("E7003", "ONNX opset {} has no op '{}'", kCanonicalOpset, op.name);
-  AMPC_TRY(CheckElementTypes(*schema, inputs));
-  AMPC_TRY(CheckBeforeInference(op, attrs, inputs));
-  NodeContext context(attrs, inputs, constants, num_outputs);
-  try {
-    schema->GetTypeAndShapeInferenceFunction()(context);
-  } catch (const std::exception& e) {
-    return BadInput("E0107", "{} (inputs: {})", Reason(e.what()), Describe(inputs));
-  }
-  std::vector<ir::TensorType> types;
-  for (size_t i = 0; i < num_outputs; ++i) {
-    const auto& proto = context.output(i).tensor_type();
-    const auto dtype = proto.elem_type();
-    if (!IsKnownDType(dtype)) {
-      return Unsupported("E0110", "output {} has element type {}, which is not supported", i,
-                         OnnxTypeName(dtype));
-    }
-    if (!proto.has_shape()) {
-      return BadInput("E0108", "the shape of output {} is not known at compile time (inputs: {})",
-                      i, Describe(inputs));
-    }
-    ir::TensorType type{static_cast<DType>(dtype), {}};
-    for (const auto& d : proto.shape().dim()) {
-      if (!d.has_dim_value() || d.dim_value() < 0) {
-        return BadInput("E0108", "axis {} of output {} is not known at compile time (inputs: {})",
-                        type.dims.size(), i, Describe(inputs));
-      }
-      type.dims.push_back(d.dim_value());
-    }
-    if (!CheckedNumElements(type.dims, SizeOf(type.dtype))) {
-      return BadInput("E0111", "output {} of dims {} is larger than 2^63 bytes", i,
-                      ToString(type.dims));
-    }
-    types.push_back(std::move(type));
-  }
-  AMPC_TRY(CheckAfterInference(op, inputs, types));
-  return types;
-}
-
-Result<std::vector<ir::TensorType>> InferOwn(const OpDef& op, const Attrs& attrs,
-                                             std::span<const ir::TensorType* const> inputs,
-                                             std::span<const HostTensor* const> constants,
-                                             size_t num_outputs) {
+Result<std::vector<ir::TensorType>> InferByRow(const OpDef& op, const Attrs& attrs,
+                                               std::span<const ir::TensorType* const> inputs,
+                                               std::span<const HostTensor* const> constants,
+                                               size_t num_outputs) {
   InferContext context{.attrs = attrs,
                        .inputs = {inputs.begin(), inputs.end()},
                        .constants = {constants.begin(), constants.end()},
@@ -284,7 +261,73 @@ Result<std::vector<ir::TensorType>> InferOwn(const OpDef& op, const Attrs& attrs
   return std::move(context.outputs);
 }
 
+// Operand i stays fp32 beside a low slot 0.
+bool StaysFp32(const OpDef& op, std::span<const ir::TensorType* const> inputs, size_t i) {
+  return i < 32 && (op.fp32_slots >> i & 1) != 0 && inputs[i] != nullptr && inputs[0] != nullptr &&
+         IsLow(inputs[0]->dtype) && inputs[i]->dtype == DType::kFloat32;
+}
+
+Result<std::vector<ir::TensorType>> InferStandard(const OpDef& op, const Attrs& attrs,
+                                                  std::span<const ir::TensorType* const> inputs,
+                                                  std::span<const HostTensor* const> constants,
+                                                  size_t num_outputs) {
+  const auto* schema =
+      onnx::OpSchemaRegistry::Instance()->GetSchema(std::string(op.name), kCanonicalOpset, "");
+  if (schema == nullptr)
+    return InternalError("E7003", "ONNX opset {} has no op '{}'", kCanonicalOpset, op.name);
+  std::deque<ir::TensorType> lowered;  // what ONNX sees in place of operands that stay fp32
+  std::vector<const ir::TensorType*> seen(inputs.begin(), inputs.end());
+  for (size_t i = 0; i < seen.size() && KeepsFp32(op, inputs); ++i) {
+    if (StaysFp32(op, inputs, i))
+      seen[i] = &lowered.emplace_back(ir::TensorType{inputs[0]->dtype, inputs[i]->dims});
+  }
+  AMPC_TRY(CheckElementTypes(*schema, seen));
+  AMPC_TRY(CheckBeforeInference(op, attrs, inputs));
+  if (op.infer != nullptr) return InferByRow(op, attrs, inputs, constants, num_outputs);
+  NodeContext context(attrs, seen, constants, num_outputs);
+  try {
+    schema->GetTypeAndShapeInferenceFunction()(context);
+  } catch (const std::exception& e) {
+    return BadInput("E0107", "{}", Reason(e.what()));
+  }
+  std::vector<ir::TensorType> types;
+  for (size_t i = 0; i < num_outputs; ++i) {
+    const auto& proto = context.output(i).tensor_type();
+    const auto dtype = proto.elem_type();
+    if (!IsKnownDType(dtype)) {
+      return Unsupported("E0110", "output {} has element type {}, which is not supported", i,
+                         OnnxTypeName(dtype));
+    }
+    if (!proto.has_shape()) {
+      return BadInput("E0108", "the shape of output {} is not known at compile time", i);
+    }
+    ir::TensorType type{static_cast<DType>(dtype), {}};
+    for (const auto& d : proto.shape().dim()) {
+      if (!d.has_dim_value() || d.dim_value() < 0) {
+        return BadInput("E0108", "axis {} of output {} is not known at compile time",
+                        type.dims.size(), i);
+      }
+      type.dims.push_back(d.dim_value());
+    }
+    if (!CheckedNumElements(type.dims, SizeOf(type.dtype))) {
+      return BadInput("E0111", "output {} of dims {} is larger than 2^63 bytes", i,
+                      ToString(type.dims));
+    }
+    types.push_back(std::move(type));
+  }
+  AMPC_TRY(CheckAfterInference(op, inputs, types));
+  return types;
+}
+
 }  // namespace
+
+bool KeepsFp32(const OpDef& op, std::span<const ir::TensorType* const> inputs) {
+  if (!op.domain.empty() || op.body == nullptr) return false;
+  for (size_t i = 1; i < inputs.size(); ++i) {
+    if (StaysFp32(op, inputs, i)) return true;
+  }
+  return false;
+}
 
 Result<std::vector<ir::TypeId>> InferTypes(ir::Module& module, const OpDef& op, const Attrs& attrs,
                                            std::span<const ir::TypeId> inputs,
@@ -310,8 +353,8 @@ Result<std::vector<ir::TypeId>> InferTypes(ir::Module& module, const OpDef& op, 
       return BadInput("E0106", "input {} is required but left out", i);
     }
   }
-  auto inferred = op.infer != nullptr ? InferOwn(op, attrs, types, values, num_outputs)
-                                      : InferStandard(op, attrs, types, values, num_outputs);
+  auto inferred = op.domain.empty() ? InferStandard(op, attrs, types, values, num_outputs)
+                                    : InferByRow(op, attrs, types, values, num_outputs);
   if (!inferred.ok()) return std::move(inferred).TakeStatus();
   std::vector<ir::TypeId> ids;
   for (const ir::TensorType& t : *inferred) ids.push_back(module.types.Intern(t));
@@ -329,8 +372,21 @@ Result<std::vector<ir::TypeId>> InferNode(const ir::Graph& graph, ir::NodeId id)
   }
   auto types =
       InferTypes(graph.module(), *node.op, node.attrs, inputs, constants, node.outputs.size());
-  if (!types.ok()) return std::move(types).TakeStatus().At(graph.Describe(id));
+  if (!types.ok()) {
+    return WithInputs(std::move(types).TakeStatus(), graph, node.inputs).At(graph.Describe(id));
+  }
   return types;
+}
+
+Status WithInputs(Status status, const ir::Graph& graph, std::span<const ir::ValueId> inputs) {
+  constexpr size_t kShown = 8;
+  if (status.ok() || status.error_class() == ErrorClass::kInternal || inputs.empty()) return status;
+  std::string text;
+  for (size_t i = 0; i < std::min(kShown, inputs.size()); ++i)
+    text += (i == 0 ? "" : "; ") + DescribeInput(graph, inputs[i]);
+  if (inputs.size() > kShown) text += fmt::format("; and {} more", inputs.size() - kShown);
+  return Status::Error(status.error_class(), status.id(),
+                       fmt::format("{} (inputs: {})", status.message(), text));
 }
 
 Result<bool> Reinfer(ir::Graph& graph, ir::NodeId id) {

@@ -20,11 +20,18 @@ Result<std::vector<ir::TypeId>> InferTypes(ir::Module& module, const OpDef& op, 
                                            std::span<const HostTensor* const> constants,
                                            size_t num_outputs);
 
-/// The same for a node that stands in a graph, from its current inputs.
+/// An error of InferTypes with what the node reads: name, type, and where each comes from.
+Status WithInputs(Status status, const ir::Graph& graph, std::span<const ir::ValueId> inputs);
+
+/// The same for a node that stands in a graph, from its current inputs; errors name it and them.
 Result<std::vector<ir::TypeId>> InferNode(const ir::Graph& graph, ir::NodeId node);
 
 /// Infers again and writes the types into the node's outputs. True when one changed.
 Result<bool> Reinfer(ir::Graph& graph, ir::NodeId node);
+
+/// True for a node of a standard op that keeps operands in fp32 beside a low slot 0, which ONNX has
+/// no form for (OpDef::body).
+bool KeepsFp32(const OpDef& op, std::span<const ir::TensorType* const> inputs);
 
 /// Sets the attributes that ONNX's schema gives a default and that are missing. The importer, the
 /// text parser and the builder do it, so rules and kernels never repeat a default.

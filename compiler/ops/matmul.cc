@@ -198,7 +198,7 @@ constexpr OpDef kOps[] = {
      .cast = kLowClass,
      .grad = GradMatMul,
      .lower = LowerMatMul,
-     .traits = {.epilogue = true}},
+     .traits = {.epilogue = true, .product = true}},
     {.name = "Gemm",
      .since = 13,
      .in = {2, 3},

@@ -277,10 +277,24 @@ Status CheckPadMode(const Attrs& attrs) {
   return {};
 }
 
+// The sum of dy over what is padded.
+ir::ValueId PaddedSum(GradContext& g) {
+  const ir::TensorType x = g.type(g.x(0)), y = g.type(g.y());
+  std::vector<ir::ValueId> inputs = {g.b.Expand(g.b.Scalar(DType::kFloat32, 1), x.dims), g.x(1),
+                                     g.b.Scalar(DType::kFloat32, 0)};
+  if (g.x(3) != ir::kNone) inputs.push_back(g.x(3));
+  const ir::ValueId kept = g.b.Op("", "Pad", inputs, g.attrs());
+  std::vector<int64_t> axes;
+  for (int64_t i = 0; i < y.rank(); ++i) axes.push_back(i);
+  const ir::ValueId padded = g.b.Map("where(x1 != 0, 0, x0)", {g.dy(), kept}, y.dtype);
+  return g.b.Reshape(g.b.ReduceSum(padded, axes, false), g.type(g.x(2)).dims);
+}
+
 Status GradPad(GradContext& g) {
   AMPC_TRY(CheckPadMode(g.attrs()));
   const Dims dims = g.type(g.x(0)).dims;
   AMPC_ASSIGN(const Pads p, PadsOf(dims.size(), ConstantInput(g, 1), ConstantInput(g, 3)));
+  if (g.Needs(2)) g.Set(2, PaddedSum(g));
   if (!g.Needs(0)) return {};
   // The adjoint pads dy by the opposite amounts.
   std::vector<int64_t> opposite;
@@ -295,9 +309,9 @@ Status LowerPad(LowerContext& c) {
   const TensorDesc x = c.desc(c.in(0)), y = c.desc(c.out(0));
   AMPC_ASSIGN(const Pads p, PadsOf(x.dims.size(), c.Constant(1), c.Constant(3)));
   const HostTensor* value = c.Constant(2);
-  if (c.num_inputs() > 2 && c.in(2) != ir::kNone && value == nullptr) {
-    return Unsupported("E0102", "Pad's value is not known at compile time");
-  }
+  const bool runtime = c.num_inputs() > 2 && c.in(2) != ir::kNone && value == nullptr;
+  if (runtime && c.desc(c.in(2)).elements() != 1)
+    return BadInput("E0107", "the value has {} elements, expected 1", c.desc(c.in(2)).elements());
   // Cut first (negative pads), then place what is left.
   TensorDesc cut = x;
   const std::vector<int64_t> from = StridesOf(x.dims, x.layout), to = StridesOf(y.dims, y.layout);
@@ -314,8 +328,20 @@ Status LowerPad(LowerContext& c) {
     EmitCopy(c, c.in(0), source, read, from);
   }
   const double fill = value != nullptr ? value->GetDouble(0) : 0.0;
-  c.Call("scatter_copy", {{"offset", write}, {"strides", to}, {"value", fill}}, {source},
-         {c.out(0)});
+  const auto place = [&](Operand from_x, Operand to_y) {
+    c.Call("scatter_copy", {{"offset", write}, {"strides", to}, {"value", fill}}, {from_x}, {to_y});
+  };
+  if (!runtime) {
+    place(source, c.out(0));
+    return {};
+  }
+  // A value that a run brings: chosen where ones, placed alike, are none.
+  const Operand ones = c.Temp({DType::kBool, c.desc(source).dims});
+  const Operand kept = c.Temp({DType::kBool, y.dims}), data = c.Temp({y.dtype, y.dims});
+  c.Call("fill", {{"value", 1.0}}, {}, {ones});
+  place(ones, kept);
+  place(source, data);
+  c.Call("map", {{"expr", std::string("where(x1, x0, x2)")}}, {data, kept, c.in(2)}, {c.out(0)});
   return {};
 }
 
@@ -338,6 +364,11 @@ Status GradGather(GradContext& g) {
 Status LowerGather(LowerContext& c) {
   const int64_t axis = NormalAxis(c.attrs().Int("axis"), c.desc(c.in(0)).dims.size());
   c.Call("gather", {{"axis", axis}}, {c.in(0), c.in(1)}, {c.out(0)});
+  return {};
+}
+
+Status GradGatherGrad(GradContext& g) {
+  if (g.Needs(0)) g.Set(0, g.b.Op("Gather", {g.dy(), g.x(1)}, {{"axis", g.attrs().Int("axis")}}));
   return {};
 }
 
@@ -432,6 +463,7 @@ constexpr OpDef kOps[] = {
      .name = "GatherGrad",
      .in = 2,
      .infer = InferGatherGrad,
+     .grad = GradGatherGrad,
      .lower = LowerGatherGrad,
      .body = BodyGatherGrad},
     {.domain = kOwnDomain,

@@ -71,6 +71,9 @@ struct Traits {
       false;  ///< reads float operands of any dtype: a widening cast before it is not needed
   bool wide_output = false;  ///< attribute "to": output 0 may be fp32 although the operands are low
                              ///< (parameter gradients)
+  bool product = false;      ///< x times slot 1: with a parameter there it is a linear layer, and a
+                             ///< parameter vector that the op behind adds (`adds`) is its bias
+  bool adds = false;         ///< x0 + x1
   bool arithmetic = false;   ///< a one-element constant operand is a Python scalar, not a parameter
   bool unscale =
       false;  ///< slot 0 is the loss scale, slot i > 0 a gradient that output i - 1 is, unscaled
@@ -223,12 +226,14 @@ struct OpDef {
   std::string_view post =
       {};  ///< name as an epilogue ("relu"): a unary op that another kernel can apply to its result
   CheckFn check = nullptr;  ///< standard ops only
-  InferFn infer = nullptr;  ///< own ops only
+  InferFn infer = nullptr;  ///< own ops; standard ops whose schema in ONNX has no inference
   GradFn grad = nullptr;    ///< null: a gradient that must flow through is an error
   TrainingFormFn training = nullptr;
   ModeFn mode = nullptr;    ///< null: behaves the same in training and inference
   LowerFn lower = nullptr;  ///< null: an earlier pass must have rewritten the op
-  BodyFn body = nullptr;    ///< own ops only
+  BodyFn body = nullptr;    ///< own ops; standard ops whose fp32 slots ONNX wants in slot 0's dtype
+                            ///< (KeepsFp32): types are inferred as if they had it, and a node that
+                            ///< keeps fp32 is exported as its body
   std::string_view expr =
       {};  ///< elementwise: program over x0.., attributes as $name (kernels/expr.h)
   std::string_view grad_expr[3] = {
@@ -246,11 +251,19 @@ std::span<const OpDef> ElementwiseOps();
 std::span<const OpDef> MatmulOps();
 std::span<const OpDef> ConvOps();
 std::span<const OpDef> PoolOps();
+std::span<const OpDef> ResizeOps();
+std::span<const OpDef> GridSampleOps();
 std::span<const OpDef> NormOps();
+std::span<const OpDef> RnnOps();
+std::span<const OpDef> LayerNormOps();
+std::span<const OpDef> NormMapOps();
 std::span<const OpDef> SoftmaxOps();
+std::span<const OpDef> AttentionOps();
 std::span<const OpDef> LossOps();
 std::span<const OpDef> ShapeOps();
 std::span<const OpDef> MovementOps();
+std::span<const OpDef> IndexingOps();
+std::span<const OpDef> AlongAxisOps();
 std::span<const OpDef> ReduceOps();
 std::span<const OpDef> RandomOps();
 std::span<const OpDef> TrainingOps();

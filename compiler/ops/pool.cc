@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pooling. MaxPool's training form also gives the position of each maximum in its plane (int32:
-// half of ONNX's Indices).
+// half of ONNX's Indices, which are made of it).
+#include <algorithm>
+
 #include "compiler/ir/builder.h"
 #include "compiler/ops/body.h"
 #include "compiler/ops/op_def.h"
@@ -22,39 +24,82 @@ Attrs Window(const Attrs& attrs, const Dims& x, const Dims& y) {
     pads[i] = auto_pad == "SAME_UPPER" ? total / 2 : total - total / 2;
     pads[i + n] = total - pads[i];
   }
-  // ceil_mode: the last window hangs over the end; that is padding, too.
+  // ceil_mode: the last window hangs over the end; that is padding, too, but none that an average
+  // counts.
+  std::vector<int64_t> overhang(n, 0);
   for (size_t i = 0; i < n; ++i) {
     const int64_t reach = (y[i + 2] - 1) * strides[i] + (kernel[i] - 1) * dilations[i] + 1;
-    pads[i + n] = std::max(pads[i + n], reach - x[i + 2] - pads[i]);
+    overhang[i] = std::max<int64_t>(reach - x[i + 2] - pads[i] - pads[i + n], 0);
+    pads[i + n] += overhang[i];
   }
-  return {{"kernel_shape", kernel}, {"strides", strides}, {"dilations", dilations}, {"pads", pads}};
+  Attrs window{
+      {"kernel_shape", kernel}, {"strides", strides}, {"dilations", dilations}, {"pads", pads}};
+  if (attrs.Has("count_include_pad"))
+    window.Set("count_include_pad", attrs.Int("count_include_pad"));
+  const bool hangs = std::any_of(overhang.begin(), overhang.end(), [](int64_t o) { return o > 0; });
+  if (attrs.Int("count_include_pad") != 0 && hangs) window.Set("overhang", overhang);
+  return window;
 }
 
 // ---- MaxPool
 // ---------------------------------------------------------------------------------------------------------
 
 Status LowerMaxPool(LowerContext& c) {
-  if (c.num_outputs() > 1 && c.out(1) != ir::kNone) {
-    return Unsupported("E0102", "MaxPool's output 'Indices' is not supported");
+  const bool indices = c.num_outputs() > 1 && c.out(1) != ir::kNone;
+  Attrs params = Window(c.attrs(), c.desc(c.in(0)).dims, c.desc(c.out(0)).dims);
+  if (indices) params.Set("storage_order", c.attrs().Int("storage_order"));
+  c.Call("pool_max", std::move(params), {c.in(0)}, {c.out(0), indices ? c.out(1) : ir::kNone});
+  return {};
+}
+
+// ONNX's Indices from the positions in the planes: counted through the whole tensor; with
+// storage_order = 1 each plane is counted along its first axis first.
+ir::ValueId Indices(ir::Builder& b, ir::ValueId position, const Dims& x, bool column_major) {
+  const int64_t planes = x[0] * x[1], plane = NumElements(std::span(x).subspan(2));
+  HostTensor starts = HostTensor::Int64s(std::vector<int64_t>(static_cast<size_t>(planes)));
+  for (int64_t i = 0; i < planes; ++i)
+    reinterpret_cast<int64_t*>(starts.data.data())[i] = i * plane;
+  starts.dims = Dims(x.size(), 1);
+  std::copy_n(x.begin(), 2, starts.dims.begin());
+  std::string_view expr = "x0 + x1";
+  if (column_major && x.size() == 4) expr = "r = x0 / $w; y0 = x1 + r + (x0 - r * $w) * $h";
+  if (column_major && x.size() == 5) {
+    expr = "q = x0 / $d; r = q / $w; y0 = x1 + r + (q - r * $w) * $h + (x0 - q * $d) * ($h * $w)";
   }
-  c.Call("pool_max", Window(c.attrs(), c.desc(c.in(0)).dims, c.desc(c.out(0)).dims), {c.in(0)},
-         {c.out(0), ir::kNone});
+  Attrs params;
+  for (size_t i = 2; i < x.size() && column_major; ++i)
+    params.Set(std::string(1, "hwd"[i - 2]), x[i]);
+  return b.Map(expr, {position, b.Constant(std::move(starts))}, DType::kInt64, std::move(params));
+}
+
+// The pool with indices takes the node's place.
+Status BecomeIndexed(ir::Graph& graph, ir::NodeId id, ir::Builder& b, Attrs window) {
+  const ir::Node node = graph.node(id);
+  const Dims x = graph.type(node.inputs[0]).dims;
+  window.Set("dims", graph.type(node.outputs[0]).dims);
+  const std::vector<ir::ValueId> outs =
+      b.Multi(kOwnDomain, "MaxPoolIndexed", node.inputs, std::move(window), 2);
+  std::vector<std::pair<ir::ValueId, ir::ValueId>> places = {{node.outputs[0], outs[0]}};
+  if (node.outputs.size() > 1 && node.outputs[1] != ir::kNone) {
+    const bool column_major = node.attrs.Int("storage_order") != 0;
+    places.emplace_back(node.outputs[1], Indices(b, outs[1], x, column_major));
+  }
+  if (b.failed()) return b.TakeStatus();
+  std::vector<std::string> names;
+  for (const auto& [old, now] : places) {
+    names.push_back(graph.value(old).name);
+    graph.ReplaceUses(old, now);
+  }
+  graph.Erase(id);
+  for (size_t i = 0; i < places.size(); ++i) graph.Rename(places[i].second, names[i]);
   return {};
 }
 
 Status TrainMaxPool(ir::Graph& graph, ir::NodeId id, ir::Builder& b) {
-  const ir::Node node = graph.node(id);
-  Attrs attrs =
-      Window(node.attrs, graph.type(node.inputs[0]).dims, graph.type(node.outputs[0]).dims);
-  attrs.Set("dims", graph.type(node.outputs[0]).dims);
-  const std::vector<ir::ValueId> outs =
-      b.Multi(kOwnDomain, "MaxPoolIndexed", node.inputs, std::move(attrs), 2);
-  if (b.failed()) return b.TakeStatus();
-  const std::string name = graph.value(node.outputs[0]).name;
-  graph.ReplaceUses(node.outputs[0], outs[0]);
-  graph.Erase(id);
-  graph.Rename(outs[0], name);
-  return {};
+  const ir::Node& node = graph.node(id);
+  return BecomeIndexed(
+      graph, id, b,
+      Window(node.attrs, graph.type(node.inputs[0]).dims, graph.type(node.outputs[0]).dims));
 }
 
 Status InferMaxPoolIndexed(InferContext& c) {
@@ -68,6 +113,7 @@ Attrs WindowParams(const Attrs& attrs) {
   for (std::string_view name : {"kernel_shape", "strides", "dilations", "pads"})
     p.Set(name, attrs.Ints(name));
   if (attrs.Has("count_include_pad")) p.Set("count_include_pad", attrs.Int("count_include_pad"));
+  if (attrs.Has("overhang")) p.Set("overhang", attrs.Ints("overhang"));
   return p;
 }
 
@@ -144,22 +190,9 @@ Result<std::string> BodyMaxPoolGrad(const BodyContext& c) {
 // ---- AveragePool, global pools
 // ---------------------------------------------------------------------------------------
 
-// Windows that ceil_mode hangs over the end would count their overhang, which ONNX does not.
-Status CheckCeil(const Attrs& attrs, const Attrs& window) {
-  if (attrs.Int("ceil_mode") == 0 || attrs.Int("count_include_pad") == 0) return {};
-  if (window.Ints("pads") ==
-      attrs.Ints("pads", std::vector<int64_t>(window.Ints("pads").size(), 0)))
-    return {};
-  return Unsupported("E0102",
-                     "AveragePool with ceil_mode = 1 and count_include_pad = 1 is not supported "
-                     "where a window hangs over the end");
-}
-
 Status LowerAveragePool(LowerContext& c) {
-  Attrs params = Window(c.attrs(), c.desc(c.in(0)).dims, c.desc(c.out(0)).dims);
-  AMPC_TRY(CheckCeil(c.attrs(), params));
-  params.Set("count_include_pad", c.attrs().Int("count_include_pad"));
-  c.Call("pool_avg", std::move(params), {c.in(0)}, {c.out(0)});
+  c.Call("pool_avg", Window(c.attrs(), c.desc(c.in(0)).dims, c.desc(c.out(0)).dims), {c.in(0)},
+         {c.out(0)});
   return {};
 }
 
@@ -188,6 +221,7 @@ Result<std::string> BodyAveragePoolGrad(const BodyContext& c) {
   const std::vector<int64_t> k = c.attrs.Ints("kernel_shape"), s = c.attrs.Ints("strides"),
                              d = c.attrs.Ints("dilations"), p = c.attrs.Ints("pads");
   const size_t n = k.size(), rank = n + 2;
+  const std::vector<int64_t> overhang = c.attrs.Ints("overhang", std::vector<int64_t>(n, 0));
   std::vector<int64_t> window = {1, 1}, ones_dims = {1, 1}, fit(2 * rank, 0), pad_ones(2 * rank, 0),
                        flat_y = {y[0] * y[1], 1};
   for (size_t i = 0; i < n; ++i) {
@@ -195,7 +229,7 @@ Result<std::string> BodyAveragePoolGrad(const BodyContext& c) {
     flat_y.push_back(y[i + 2]);
     const int64_t full = (y[i + 2] - 1) * s[i] + (k[i] - 1) * d[i] + 1;
     const bool include = c.attrs.Int("count_include_pad") != 0;
-    ones_dims.push_back(include ? x[i + 2] + p[i] + p[i + n] : x[i + 2]);
+    ones_dims.push_back(include ? x[i + 2] + p[i] + p[i + n] - overhang[i] : x[i + 2]);
     pad_ones[2 + i] = include ? 0 : p[i];
     // Windows that ceil_mode hangs over the end count only what exists.
     pad_ones[rank + 2 + i] = full - ones_dims.back() - pad_ones[2 + i];
@@ -246,22 +280,13 @@ Status LowerGlobalMax(LowerContext& c) {
 // The window of a global pool is the plane: its training form is an ordinary indexed pool, so ties
 // go to the first.
 Status TrainGlobalMax(ir::Graph& graph, ir::NodeId id, ir::Builder& b) {
-  const ir::Node node = graph.node(id);
-  const Dims x = graph.type(node.inputs[0]).dims;
+  const Dims x = graph.type(graph.node(id).inputs[0]).dims;
   const size_t n = x.size() - 2;
-  Attrs attrs{{"kernel_shape", std::vector<int64_t>(x.begin() + 2, x.end())},
-              {"strides", std::vector<int64_t>(n, 1)},
-              {"dilations", std::vector<int64_t>(n, 1)},
-              {"pads", std::vector<int64_t>(2 * n, 0)},
-              {"dims", graph.type(node.outputs[0]).dims}};
-  const std::vector<ir::ValueId> outs =
-      b.Multi(kOwnDomain, "MaxPoolIndexed", node.inputs, std::move(attrs), 2);
-  if (b.failed()) return b.TakeStatus();
-  const std::string name = graph.value(node.outputs[0]).name;
-  graph.ReplaceUses(node.outputs[0], outs[0]);
-  graph.Erase(id);
-  graph.Rename(outs[0], name);
-  return {};
+  return BecomeIndexed(graph, id, b,
+                       {{"kernel_shape", std::vector<int64_t>(x.begin() + 2, x.end())},
+                        {"strides", std::vector<int64_t>(n, 1)},
+                        {"dilations", std::vector<int64_t>(n, 1)},
+                        {"pads", std::vector<int64_t>(2 * n, 0)}});
 }
 
 // clang-format off

@@ -8,9 +8,11 @@
 namespace ampc {
 namespace {
 
-std::array<std::span<const OpDef>, 12> Tables() {
-  return {ElementwiseOps(), MatmulOps(), ConvOps(),     PoolOps(),   NormOps(),   SoftmaxOps(),
-          LossOps(),        ShapeOps(),  MovementOps(), ReduceOps(), RandomOps(), TrainingOps()};
+std::array<std::span<const OpDef>, 20> Tables() {
+  return {ElementwiseOps(), MatmulOps(),    ConvOps(),   PoolOps(),      ResizeOps(),
+          GridSampleOps(),  NormOps(),      RnnOps(),    LayerNormOps(), NormMapOps(),
+          SoftmaxOps(),     AttentionOps(), LossOps(),   ShapeOps(),     MovementOps(),
+          IndexingOps(),    AlongAxisOps(), ReduceOps(), RandomOps(),    TrainingOps()};
 }
 
 std::string Key(std::string_view domain, std::string_view name) {

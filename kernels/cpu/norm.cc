@@ -17,6 +17,7 @@
 
 #include "kernels/cpu/families.h"
 #include "kernels/cpu/common.h"
+#include "kernels/cpu/moments.h"
 #include "kernels/cpu/vec/vec.h"
 
 namespace ampc::cpu {
@@ -52,20 +53,6 @@ Shape ShapeOf(const TensorDesc& x) {
   const int64_t n = x.dims[0], c = x.dims[1], s = x.elements() / (n * c);
   return {n, c, s, s == 1 || x.layout == Layout::kChannelsLast};
 }
-
-/// Count, mean and sum of squares around the mean.
-struct Moments {
-  double count = 0, mean = 0, m2 = 0;
-
-  /// Joins n values whose deviations from `around` have these sums.
-  void Join(double n, double around, double sum, double square) {
-    const double other_mean = around + sum / n, other_m2 = std::max(square - sum * sum / n, 0.0);
-    const double total = count + n, delta = other_mean - mean;
-    mean += delta * (n / total);
-    m2 += other_m2 + delta * delta * (count * n / total);
-    count = total;
-  }
-};
 
 /// f(first element, length) over the blocks of channel c, rows form.
 template <typename F>
@@ -207,13 +194,7 @@ class Train final : public BatchNorm {
     Moments m;
     float buffer[kBlock];
     ForEachRowBlock(p_, c, [&](int64_t at, int64_t n) {
-      const float* block = FloatBlock(x_type_, x, at, n, buffer);
-      const float count = static_cast<float>(n);
-      const float mean = vec_.row_reduce[static_cast<int>(RowOp::kSum)](block, n) / count;
-      float sum, square;
-      vec_.moments_around(block, mean, n, &sum, &square);
-      m.Join(static_cast<double>(n), static_cast<double>(mean), static_cast<double>(sum),
-             static_cast<double>(square));
+      m.JoinBlock(vec_, FloatBlock(x_type_, x, at, n, buffer), n);
     });
     return m;
   }

@@ -31,10 +31,10 @@ using Axes3 = std::array<int64_t, 3>;
 struct Pool {
   int64_t n, c;
   Axes3 in, out, kernel, stride, dilation, pad;
-  bool last;  // channels-last
-  bool count_include_pad;
-  DType a, y;                                // the call's first input and first output
-  std::array<std::vector<int64_t>, 3> taps;  // per axis and output: taps inside the input
+  bool last;                                    // channels-last
+  DType a, y;                                   // the call's first input and first output
+  std::array<std::vector<int64_t>, 3> taps;     // per axis and output: taps inside the input
+  std::array<std::vector<int64_t>, 3> counted;  // taps that an average divides by
 
   static int64_t Volume(const Axes3& v) { return v[0] * v[1] * v[2]; }
   /// Outputs [first, last) along an axis whose tap k lies inside the input.
@@ -54,8 +54,7 @@ struct Pool {
     return std::ranges::all_of(taps[axis], [&](int64_t t) { return t == kernel[axis]; });
   }
   float Share(int64_t o0, int64_t o1, int64_t o2) const {
-    const int64_t count =
-        count_include_pad ? Volume(kernel) : taps[0][o0] * taps[1][o1] * taps[2][o2];
+    const int64_t count = counted[0][o0] * counted[1][o1] * counted[2][o2];
     return 1.0f / static_cast<float>(std::max<int64_t>(count, 1));
   }
 };
@@ -71,9 +70,9 @@ Pool ReadPool(const CallSpec& call, const TensorDesc& x, const TensorDesc& y) {
          {1, 1, 1},
          {0, 0, 0},
          x.layout == Layout::kChannelsLast,
-         call.params.Int("count_include_pad") != 0,
          call.inputs[0].dtype,
          call.outputs[0].dtype,
+         {},
          {}};
   const auto read = [&](const char* name, std::vector<int64_t> fallback, Axes3& to) {
     const std::vector<int64_t> v = call.params.Ints(name, std::move(fallback));
@@ -87,12 +86,21 @@ Pool ReadPool(const CallSpec& call, const TensorDesc& x, const TensorDesc& y) {
     p.in[skip + i] = x.dims[2 + i];
     p.out[skip + i] = y.dims[2 + i];
   }
+  const bool include = call.params.Int("count_include_pad") != 0;
+  Axes3 pad_end = {0, 0, 0}, overhang = {0, 0, 0};
+  read("overhang", std::vector<int64_t>(axes, 0), overhang);
+  const std::vector<int64_t> pads = call.params.Ints("pads", std::vector<int64_t>(2 * axes, 0));
+  for (size_t i = 0; i < axes; ++i) pad_end[skip + i] = pads[axes + i];
   for (size_t axis = 0; axis < 3; ++axis) {
+    const int64_t counted_end = p.in[axis] + pad_end[axis] - overhang[axis];
     for (int64_t o = 0; o < p.out[axis]; ++o) {
-      int64_t inside = 0;
-      for (int64_t k = 0; k < p.kernel[axis]; ++k)
+      int64_t inside = 0, counted = 0;
+      for (int64_t k = 0; k < p.kernel[axis]; ++k) {
         inside += p.IsInside(axis, p.At(axis, o, k)) ? 1 : 0;
+        counted += p.At(axis, o, k) < counted_end ? 1 : 0;
+      }
       p.taps[axis].push_back(inside);
+      p.counted[axis].push_back(include ? counted : inside);
     }
   }
   return p;
@@ -516,6 +524,8 @@ class Backward final : public PoolKernel {
 }  // namespace
 
 std::string DeclinesPoolMax(const CallSpec& call, const PrepareOptions&) {
+  if (call.outputs.size() > 1 && call.outputs[1].dtype == DType::kInt64)
+    return "indices through the whole tensor";
   if (std::string reason = DeclinesUnlessFloat(call, -1, 1); !reason.empty()) return reason;
   return DeclinesEmpty(call);
 }

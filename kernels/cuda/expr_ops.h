@@ -159,6 +159,18 @@ __device__ inline T RoundBf16(T a) {
   else
     return static_cast<T>(FloatFromBf16Bits(Bf16Bits(a)));
 }
+/// f on the bits of an int64.
+template <typename T, typename F>
+__device__ inline T Bits(const F& f, T a, T b) {
+  if constexpr (kIsInt<T>)
+    return S(f(U(a), U(b)));
+  else
+    return static_cast<T>(S(f(U(ClampToInteger<int64_t>(a)), U(ClampToInteger<int64_t>(b)))));
+}
+__device__ inline uint64_t ShiftLeft(uint64_t a, uint64_t b) { return b < 64 ? a << b : 0; }
+__device__ inline uint64_t ShiftRight(uint64_t a, uint64_t b) {
+  return U(S(a) >> (b < 64 ? b : 63));
+}
 template <typename T>
 __device__ inline T RoundFloat(T a) {
   if constexpr (std::is_same_v<T, double>)

@@ -144,6 +144,12 @@ __device__ inline void Execute(const MapParams<T>& p, const MapInstr& i, const R
     case Op::kRoundFp32: return r.Unary(i, [](T a) { return ops::RoundFloat(a); });
     case Op::kRoundFp16: return r.Unary(i, [](T a) { return ops::RoundHalf(a); });
     case Op::kRoundBf16: return r.Unary(i, [](T a) { return ops::RoundBf16(a); });
+    case Op::kBitwiseAnd: return r.Binary(i, [](T a, T b) { return ops::Bits([](uint64_t x, uint64_t y) { return x & y; }, a, b); });
+    case Op::kBitwiseOr: return r.Binary(i, [](T a, T b) { return ops::Bits([](uint64_t x, uint64_t y) { return x | y; }, a, b); });
+    case Op::kBitwiseXor: return r.Binary(i, [](T a, T b) { return ops::Bits([](uint64_t x, uint64_t y) { return x ^ y; }, a, b); });
+    case Op::kBitwiseNot: return r.Unary(i, [](T a) { return ops::Bits([](uint64_t x, uint64_t) { return ~x; }, a, a); });
+    case Op::kShiftLeft: return r.Binary(i, [](T a, T b) { return ops::Bits([](uint64_t x, uint64_t y) { return ops::ShiftLeft(x, y); }, a, b); });
+    case Op::kShiftRight: return r.Binary(i, [](T a, T b) { return ops::Bits([](uint64_t x, uint64_t y) { return ops::ShiftRight(x, y); }, a, b); });
   }
   // clang-format on
 }

@@ -18,6 +18,7 @@ struct PoolPlan {
   ChannelView x, y;
   DType x_type, y_type;
   bool count_include_pad = false;
+  Axes3 counted_end = {1, 1, 1};  // count_include_pad: where the counted padding ends
 };
 
 /// f(flat input position) for every tap of output `o` that does not lie in the padding.
@@ -39,8 +40,29 @@ void ForEachOutput(const PoolPlan& p, F f) {
   }
 }
 
+/// Where the positions of the maxima go: in their planes (int32), or ONNX's Indices (int64).
+struct IndexPlan {
+  bool whole = false, column_major = false;
+  ChannelView view;
+
+  void Set(void* index, const PoolPlan& p, int64_t n, int64_t c, int64_t o, int64_t s) const {
+    if (index == nullptr) return;
+    const int64_t to = view.at(n, c, o);
+    if (!whole) {
+      static_cast<int32_t*>(index)[to] = static_cast<int32_t>(s);
+      return;
+    }
+    const Axes3& d = p.w.input;
+    if (column_major) {
+      const int64_t s2 = s % d[2], s1 = s / d[2] % d[1], s0 = s / d[2] / d[1];
+      s = s0 + d[0] * (s1 + d[1] * s2);
+    }
+    static_cast<int64_t*>(index)[to] = (n * p.x.c + c) * p.x.s + s;
+  }
+};
+
 template <typename T>
-void RunMax(const PoolPlan& p, ConstTensor x, MutableTensor y, int32_t* index) {
+void RunMax(const PoolPlan& p, ConstTensor x, MutableTensor y, const IndexPlan& to, void* index) {
   using Limits = std::numeric_limits<T>;
   ForEachOutput(p, [&](int64_t n, int64_t c, const Axes3& o, int64_t o_flat) {
     T best = Limits::has_infinity ? -Limits::infinity() : Limits::lowest();
@@ -54,14 +76,20 @@ void RunMax(const PoolPlan& p, ConstTensor x, MutableTensor y, int32_t* index) {
       }
     });
     y.set(p.y.at(n, c, o_flat), best);
-    if (index != nullptr) index[p.y.at(n, c, o_flat)] = static_cast<int32_t>(where);
+    to.Set(index, p, n, c, o_flat, where);
   });
 }
 
 double Divisor(const PoolPlan& p, const Axes3& o) {
-  if (p.count_include_pad) return static_cast<double>(Window::Volume(p.w.kernel));
-  int64_t count = 0;
-  ForEachTap(p.w, o, [&](int64_t) { ++count; });
+  int64_t count = 1;
+  for (int axis = 0; axis < 3; ++axis) {
+    int64_t taps = 0;
+    for (int64_t k = 0; k < p.w.kernel[axis]; ++k) {
+      const int64_t at = p.w.At(axis, o[axis], k);
+      taps += p.count_include_pad ? at < p.counted_end[axis] : p.w.Inside(axis, at);
+    }
+    count *= taps;
+  }
   return static_cast<double>(std::max<int64_t>(count, 1));
 }
 
@@ -97,8 +125,19 @@ Result<PoolPlan> ReadPool(const CallCheck& check, const Operand& x, const Operan
     return check.Fail("{}: expected batch {} and {} channels, found {}", y.name, x->dims[0],
                       x->dims[1], ToString(y->dims));
   }
-  return PoolPlan{window,   ViewChannels(*x), ViewChannels(*y),
-                  x->dtype, y->dtype,         check.params().Int("count_include_pad") != 0};
+  PoolPlan plan{window,   ViewChannels(*x), ViewChannels(*y),
+                x->dtype, y->dtype,         check.params().Int("count_include_pad") != 0};
+  const size_t n = x->dims.size() - 2;
+  const std::vector<int64_t> pads = check.params().Ints("pads", std::vector<int64_t>(2 * n, 0)),
+                             overhang = check.params().Ints("overhang", std::vector<int64_t>(n, 0));
+  if (overhang.size() != n) {
+    return check.Fail("parameter 'overhang': expected {} entries, found {}", n, overhang.size());
+  }
+  for (size_t i = 0; i < n; ++i) {
+    AMPC_TRY(check.InRange("overhang", overhang[i], 0, pads[n + i]));
+    plan.counted_end[3 - n + i] = x->dims[2 + i] + pads[n + i] - overhang[i];
+  }
+  return plan;
 }
 
 Status CheckIndex(const CallCheck& check, const Operand& index, const Operand& y,
@@ -113,10 +152,9 @@ Status CheckIndex(const CallCheck& check, const Operand& index, const Operand& y
 }
 
 template <typename T>
-PrepareResult MakeMax(const PoolPlan& plan) {
-  return MakeKernel([plan](const Buffers& run) {
-    RunMax<T>(plan, {plan.x_type, run.in(0)}, {plan.y_type, run.out(0)},
-              static_cast<int32_t*>(run.out(1)));
+PrepareResult MakeMax(const PoolPlan& plan, const IndexPlan& to) {
+  return MakeKernel([plan, to](const Buffers& run) {
+    RunMax<T>(plan, {plan.x_type, run.in(0)}, {plan.y_type, run.out(0)}, to, run.out(1));
   });
 }
 
@@ -127,8 +165,17 @@ PrepareResult prepare::pool_max(const CallSpec& call, const PrepareOptions&) {
   AMPC_TRY(check.Operands());
   AMPC_TRY(check.SameType(check.In(0), check.Out(0)));
   AMPC_ASSIGN(const PoolPlan plan, ReadPool(check, check.In(0), check.Out(0)));
-  AMPC_TRY(CheckIndex(check, check.Out(1), check.Out(0), plan));
-  return IsFloat(plan.x_type) ? MakeMax<double>(plan) : MakeMax<int64_t>(plan);
+  const Operand index = check.Out(1);
+  IndexPlan to;
+  if (index->present() && index->dtype == DType::kInt64) {
+    AMPC_TRY(check.HasDims(index, check.Out(0)->dims));
+    to.whole = true;
+    to.column_major = check.params().Int("storage_order") != 0;
+  } else {
+    AMPC_TRY(CheckIndex(check, index, check.Out(0), plan));
+  }
+  if (index->present()) to.view = ViewChannels(*index);
+  return IsFloat(plan.x_type) ? MakeMax<double>(plan, to) : MakeMax<int64_t>(plan, to);
 }
 
 PrepareResult prepare::pool_max_bwd(const CallSpec& call, const PrepareOptions&) {

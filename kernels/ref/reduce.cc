@@ -45,11 +45,23 @@ T Accumulate(const ReducePlan& plan, ConstTensor x, int64_t first, T start, F f)
   return acc;
 }
 
+/// The extreme of no elements: an infinity, or the end of an integer type's range.
+template <typename T>
+T Bound(DType t, bool highest) {
+  if constexpr (std::is_floating_point_v<T>) {
+    constexpr T kInf = std::numeric_limits<T>::infinity();
+    return highest ? kInf : -kInf;
+  } else {
+    return Visit(t, [=]<DType D, typename S>(Element<D, S>) {
+      using Limits = std::numeric_limits<std::conditional_t<sizeof(S) == 8, int64_t, S>>;
+      if constexpr (D == DType::kBool) return T{highest};
+      return static_cast<T>(highest ? Limits::max() : Limits::lowest());
+    });
+  }
+}
+
 template <typename T>
 T ReduceOne(const ReducePlan& plan, ConstTensor x, int64_t first) {
-  using Limits = std::numeric_limits<T>;
-  constexpr T kLowest = Limits::has_infinity ? -Limits::infinity() : Limits::lowest();
-  constexpr T kHighest = Limits::has_infinity ? Limits::infinity() : Limits::max();
   const auto fold = [&](T start, auto f) { return Accumulate<T>(plan, x, first, start, f); };
   const auto sum = [&] { return fold(T{0}, Add<T>); };
   const auto in_double = [](auto f, T v) {
@@ -71,9 +83,9 @@ T ReduceOne(const ReducePlan& plan, ConstTensor x, int64_t first) {
       else
         return sum() / static_cast<T>(plan.reduced);
     case ReduceOp::kMax:
-      return fold(kLowest, Max<T>);
+      return fold(Bound<T>(plan.x, false), Max<T>);
     case ReduceOp::kMin:
-      return fold(kHighest, Min<T>);
+      return fold(Bound<T>(plan.x, true), Min<T>);
     case ReduceOp::kProd:
       return fold(T{1}, Mul<T>);
     case ReduceOp::kL1:
@@ -88,7 +100,7 @@ T ReduceOne(const ReducePlan& plan, ConstTensor x, int64_t first) {
       break;
   }
   // log(sum(exp(x))) = m + log(sum(exp(x - m))); an infinite or NaN m is the result itself.
-  const double m = static_cast<double>(fold(kLowest, Max<T>));
+  const double m = static_cast<double>(fold(Bound<T>(plan.x, false), Max<T>));
   if (!std::isfinite(m)) return static_cast<T>(m);  // float data only
   const double total = Accumulate<double>(
       plan, x, first, 0.0, [&](double acc, double v) { return acc + std::exp(v - m); });

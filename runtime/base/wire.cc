@@ -47,4 +47,24 @@ std::optional<WireField> TakeField(std::string_view* rest) {
   return field;
 }
 
+void AppendVarint(uint64_t value, std::string* message) {
+  for (; value >= 0x80; value >>= 7) *message += static_cast<char>(value | 0x80);
+  *message += static_cast<char>(value);
+}
+
+void AppendNumber(uint32_t field, uint64_t value, std::string* message) {
+  AppendVarint(uint64_t{field} << 3, message);
+  AppendVarint(value, message);
+}
+
+void AppendLength(uint32_t field, uint64_t length, std::string* message) {
+  AppendVarint(uint64_t{field} << 3 | 2, message);
+  AppendVarint(length, message);
+}
+
+void AppendText(uint32_t field, std::string_view text, std::string* message) {
+  AppendLength(field, text.size(), message);
+  *message += text;
+}
+
 }  // namespace ampc

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The wire format of Protocol Buffers, read field by field in place: for messages whose bytes
-// should not be copied, as the weights of a model.
+// The wire format of Protocol Buffers, read field by field in place and written by appending: for
+// messages whose bytes should not be copied, as the weights of a model.
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace ampc {
@@ -23,5 +24,11 @@ struct WireField {
 std::optional<uint64_t> TakeVarint(std::string_view* rest);
 /// Takes a field off the front. Empty: it is none, or longer than the message.
 std::optional<WireField> TakeField(std::string_view* rest);
+
+void AppendVarint(uint64_t value, std::string* message);
+void AppendNumber(uint32_t field, uint64_t value, std::string* message);
+/// Key and length of a delimited field whose content follows.
+void AppendLength(uint32_t field, uint64_t length, std::string* message);
+void AppendText(uint32_t field, std::string_view text, std::string* message);
 
 }  // namespace ampc

@@ -12,8 +12,8 @@ constexpr bool kNotBuilt = false;
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kSmallest = 0x1p-126;  // of normal fp32: "more than 0" for a scale
 
-constexpr Choice kLosses[] = {{"cross-entropy"}, {"nll"}, {"mse"}, {"l1", kNotBuilt}, {"smooth-l1", kNotBuilt},
-                              {"huber", kNotBuilt}, {"bce-logits"}, {"kl-div", kNotBuilt}, {"output"}};
+constexpr Choice kLosses[] = {{"cross-entropy"}, {"nll"}, {"mse"}, {"l1"}, {"smooth-l1"},
+                              {"huber"}, {"bce-logits"}, {"kl-div"}, {"output"}};
 constexpr KeySpec kLossKeys[] = {
     {.name = "input", .help = "model output that the loss reads (default: the only one)"},
     {.name = "target", .fallback = "target", .heads = "cross-entropy|nll|mse|l1|smooth-l1|huber|bce-logits|kl-div", .help = "name of the new feed"},
@@ -23,8 +23,8 @@ constexpr KeySpec kLossKeys[] = {
     {.name = "label_smoothing", .kind = KeyKind::kNumber, .fallback = "0", .heads = "cross-entropy", .min = 0, .max = 1},
     {.name = "weight", .kind = KeyKind::kNumbersOrPath, .heads = "cross-entropy|nll", .help = "class weights: [..] or .npy"},
     {.name = "pos_weight", .kind = KeyKind::kNumbersOrPath, .heads = "bce-logits"},
-    {.name = "beta", .kind = KeyKind::kNumber, .fallback = "1", .heads = "smooth-l1", .min = 0},
-    {.name = "delta", .kind = KeyKind::kNumber, .fallback = "1", .heads = "huber", .min = 0},
+    {.name = "beta", .kind = KeyKind::kNumber, .fallback = "1", .heads = "smooth-l1", .help = "where the parabola ends; 0: l1", .min = 0},
+    {.name = "delta", .kind = KeyKind::kNumber, .fallback = "1", .heads = "huber", .help = "where the parabola ends", .min = 0},
     {.name = "factor", .kind = KeyKind::kNumber, .fallback = "1", .help = "weight of this loss when several are given"},
 };
 constexpr Choice kMetrics[] = {{"accuracy"}, {"mae"}, {"perplexity", kNotBuilt}};

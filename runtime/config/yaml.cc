@@ -247,6 +247,9 @@ std::string WriteYaml(const ConfigValue& value) {
       out += fmt::format("{}\n", KeyText(key, ""));
       for (const auto& [inner, w] : v.entries)
         out += fmt::format("  {} {}\n", KeyText(inner, "  "), Flow(w));
+    } else if (v.is_list() && !v.items.empty() && v.items[0].is_map()) {
+      out += fmt::format("{}\n", KeyText(key, ""));
+      for (const ConfigValue& item : v.items) out += fmt::format("  - {}\n", Flow(item));
     } else {
       out += fmt::format("{} {}\n", KeyText(key, ""), Flow(v));
     }

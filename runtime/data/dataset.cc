@@ -159,7 +159,9 @@ Status Dataset::Binder::BindFile(Bound* bound) {
   const Dims file_dims = bound->array.dims;
   if (file_dims.empty())
     return BadInput("E0794", "the data of feed '{}' is a single number", feed.name);
-  if (bound->array.elements() == 0) {
+  // Whole batches may be empty tensors, a dataset may not.
+  const bool has_steps = source.layout == DataSource::Layout::kSteps && file_dims[0] > 0;
+  if (bound->array.elements() == 0 && !has_steps) {
     return BadInput("E0794", "the data {} of feed '{}' is empty", ToString(file_dims), feed.name);
   }
   if (feed.dims.empty() && source.layout == DataSource::Layout::kSamples) {
@@ -290,7 +292,9 @@ Status Dataset::CountUnits() {
       break;
     }
   }
-  if (batch_ <= 0) return BadInput("E0798", "a batch of {} samples", batch_);
+  const bool steps = first != nullptr && first->source.layout == DataSource::Layout::kSteps;
+  if (batch_ < 0 || (batch_ == 0 && !steps))
+    return BadInput("E0798", "a batch of {} samples", batch_);
   if (first == nullptr) {
     endless_ = true;
     num_batches_ = options_.batches_per_update;

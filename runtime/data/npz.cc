@@ -122,14 +122,14 @@ Result<int> NpzWriter::AddArray(std::string_view name, DType dtype,
   return static_cast<int>(state_->arrays.size()) - 1;
 }
 
-Status NpzWriter::AppendRows(int index, std::span<const std::byte> rows) {
+Status NpzWriter::AppendRows(int index, int64_t count, std::span<const std::byte> rows) {
   Growing& array = state_->arrays[static_cast<size_t>(index)];
   const int64_t size = static_cast<int64_t>(rows.size());
-  if (array.row_bytes == 0 ? size != 0 : size % array.row_bytes != 0) {
-    return InternalError("E0772", "{} bytes are no whole number of rows of '{}' ({} bytes)", size,
+  if (size != count * array.row_bytes) {
+    return InternalError("E0772", "{} bytes are not {} rows of '{}' ({} bytes)", size, count,
                          array.name, array.row_bytes);
   }
-  if (array.row_bytes > 0 && array.counts_rows) array.dims[0] += size / array.row_bytes;
+  if (array.counts_rows) array.dims[0] += count;
   return array.dtype == DType::kBFloat16 ? state_->Widen(array, rows) : state_->Append(array, rows);
 }
 
@@ -143,7 +143,7 @@ Status NpzWriter::AddWhole(std::string_view name, DType dtype, std::span<const i
     return InternalError("E0772", "{} bytes for '{}', which has {}", data.size(), name,
                          array.row_bytes);
   }
-  return AppendRows(index, data);
+  return AppendRows(index, 1, data);
 }
 
 Status NpzWriter::Commit() {

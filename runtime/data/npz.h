@@ -29,8 +29,8 @@ class NpzWriter {
   /// Declares the array `name` of shape [rows…, row_dims]; returns its handle. bfloat16 is written
   /// as float32.
   Result<int> AddArray(std::string_view name, DType dtype, std::span<const int64_t> row_dims);
-  /// Appends whole rows (row-major).
-  Status AppendRows(int array, std::span<const std::byte> rows);
+  /// Appends `count` whole rows (row-major), which may have no bytes.
+  Status AppendRows(int array, int64_t count, std::span<const std::byte> rows);
   /// An array that is complete at once.
   Status AddWhole(std::string_view name, DType dtype, std::span<const int64_t> dims,
                   std::span<const std::byte> data);

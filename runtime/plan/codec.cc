@@ -171,6 +171,8 @@ void Encode(const Export& in, const WeightIndex& index, pb::Export* out) {
   } else {
     out->set_weight(index.at({in.offset, in.length}));
   }
+  out->set_rest(in.rest);
+  out->set_notes(in.notes);
 }
 
 // The header is written part by part: as messages it would take several times the memory of the
@@ -398,6 +400,8 @@ Status Decode(const pb::Export& in, std::span<const WeightRange> ranges, Export*
                     out->initializer);
   }
   AMPC_TRY(Decode(kInverses, in.inverse(), "the inverse of an export", &out->inverse));
+  out->rest = in.rest();
+  out->notes = in.notes();
   if (in.from_case() == pb::Export::kState) {
     out->state = in.state();
     if (out->state >= 0) return {};

@@ -2,7 +2,7 @@
 //
 // Offsets for the block buffers: first fit, largest buffers first. Real training steps reach the
 // lower bound (the largest sum of live bytes at one call) that way; where they do not, other orders
-// are tried and the best is kept.
+// are tried, and orders in which a buffer at the top goes first; the best is kept.
 //
 // First fit wants the lowest offset at which [offset, offset + bytes) is free during all of [first,
 // last]. A segment tree over the calls answers that. Each node keeps the union of the address
@@ -24,6 +24,9 @@ namespace ampc::plan {
 namespace {
 
 constexpr int64_t kAlignment = 64;
+
+/// Rounds over one order, and buffers placed in all of them.
+constexpr int64_t kMaxRounds = 16, kPlacements = 1 << 14;
 
 int64_t AlignUp(int64_t n) { return (n + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -214,17 +217,28 @@ void PlanMemory(Program& program) {
 
   Occupancy taken(static_cast<int64_t>(program.calls.size()) + 1);
   std::vector<int64_t> best(program.buffers.size()), offsets(program.buffers.size());
-  program.block_bytes = -1;
+  program.block_bytes = live.empty() ? 0 : -1;
   for (const auto& key : kOrders) {
+    if (live.empty()) break;
     std::vector<int32_t> order = live;
     std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
       return key(program.buffers[static_cast<size_t>(a)]) <
              key(program.buffers[static_cast<size_t>(b)]);
     });
-    const int64_t top = PlaceInOrder(program, order, &taken, &offsets);
-    if (program.block_bytes < 0 || top < program.block_bytes) {
-      program.block_bytes = top;
-      best = offsets;
+    // A buffer that ends at the top is placed first in the next round, while that is cheap.
+    const int64_t rounds = std::clamp<int64_t>(kPlacements / std::ssize(live), 1, kMaxRounds);
+    for (int64_t round = 0; round < rounds; ++round) {
+      const int64_t top = PlaceInOrder(program, order, &taken, &offsets);
+      if (program.block_bytes < 0 || top < program.block_bytes) {
+        program.block_bytes = top;
+        best = offsets;
+      }
+      if (program.block_bytes <= aligned + aligned / 50) break;
+      const auto highest = std::find_if(order.begin(), order.end(), [&](int32_t i) {
+        const auto b = static_cast<size_t>(i);
+        return offsets[b] + AlignUp(program.buffers[b].bytes) == top;
+      });
+      std::rotate(order.begin(), highest, highest + 1);
     }
     if (program.block_bytes <= aligned + aligned / 50) break;
   }

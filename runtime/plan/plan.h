@@ -148,6 +148,9 @@ struct Export {
   Inverse inverse = Inverse::kIdentity;
   int64_t offset = 0, length = 0;  ///< for state == -1
   uint32_t crc = 0;                ///< CRC-32C of those bytes
+  /// So many bytes of the source model come after it: initializers keep their order.
+  int64_t rest = 0;
+  std::string notes;  ///< serialised fields of the TensorProto beside type, name and data
 };
 
 /// A named scalar that amprun may override: "lr" -> hyper state.

@@ -5,8 +5,11 @@
 
 #include "runtime/plan/verify.h"
 
+#include <optional>
 #include <string>
 #include <unordered_set>
+
+#include "runtime/base/wire.h"
 
 namespace ampc::plan {
 
@@ -151,34 +154,30 @@ Status CheckExports(const Plan& plan) {
   return {};
 }
 
-/// A base-128 number at the start of `bytes`, which it is taken from; false when there is none.
-bool TakeVarint(std::string_view* bytes, uint64_t* value) {
-  *value = 0;
-  for (int shift = 0; shift < 64 && !bytes->empty(); shift += 7) {
-    const auto byte = static_cast<uint8_t>(bytes->front());
-    bytes->remove_prefix(1);
-    *value |= static_cast<uint64_t>(byte & 0x7F) << shift;
-    if (byte < 0x80) return true;
+/// Takes whole fields off the front until so many bytes are left. False: there is no such place.
+bool TakeFields(std::string_view* message, int64_t left, bool* graph = nullptr) {
+  constexpr uint64_t kGraph = 7;  // of ModelProto
+  while (static_cast<int64_t>(message->size()) > left) {
+    const std::optional<WireField> field = TakeField(message);
+    if (!field) return false;
+    if (graph != nullptr && field->number == kGraph && field->delimited()) *graph = true;
   }
-  return false;
+  return static_cast<int64_t>(message->size()) == left;
 }
 
-/// The trained model is written by appending to the source model's bytes, so they must be whole
-/// fields of a message that has a graph (field 7 of ModelProto). A plan may do without a model.
-Status CheckSourceModel(std::string_view bytes) {
-  constexpr uint64_t kGraph = 7;
-  bool graph = bytes.empty(), good = true;
-  while (good && !bytes.empty()) {
-    uint64_t tag = 0, number = 0;
-    good = TakeVarint(&bytes, &tag) && tag >> 3 != 0;
-    uint64_t skip = (tag & 7) == 1 ? 8 : (tag & 7) == 5 ? 4 : 0;
-    if ((tag & 7) == 0 || (tag & 7) == 2) good = good && TakeVarint(&bytes, &number);
-    if ((tag & 7) == 2) skip = number;
-    if ((tag & 7) == 3 || (tag & 7) == 4 || (tag & 7) > 5 || skip > bytes.size()) good = false;
-    if (good) bytes.remove_prefix(static_cast<size_t>(skip));
-    graph = graph || tag == (kGraph << 3 | 2);
+/// The trained model is the source model's bytes with initializers between them, so they must be
+/// whole fields of a message that has a graph. A plan may do without a model.
+Status CheckSourceModel(const Plan& plan) {
+  std::string_view bytes = plan.source_model;
+  bool graph = bytes.empty();
+  for (const Export& e : plan.exports) {
+    std::string_view notes = e.notes;
+    if (!TakeFields(&bytes, e.rest, &graph) || !TakeFields(&notes, 0))
+      return Violation("P0",
+                       "the source model in the plan is damaged, or '{}' does not fit into it",
+                       e.initializer);
   }
-  if (good && graph) return {};
+  if (TakeFields(&bytes, 0, &graph) && graph) return {};
   return Violation("P0", "the source model in the plan is damaged");
 }
 
@@ -188,7 +187,7 @@ Status VerifyPlan(const Plan& plan) {
   AMPC_TRY(CheckStates(plan));
   AMPC_TRY(CheckFeeds(plan));
   AMPC_TRY(CheckExports(plan));
-  AMPC_TRY(CheckSourceModel(plan.source_model));
+  AMPC_TRY(CheckSourceModel(plan));
   if (plan.accumulate < 1 || plan.accumulate > kMaxAccumulate) {
     return Violation("P0", "{} micro-batches per update; expected 1 to {}", plan.accumulate,
                      kMaxAccumulate);

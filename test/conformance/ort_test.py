@@ -24,11 +24,17 @@ from onnx import numpy_helper
 
 # Relative spacing of numbers, and the smallest number that is still told apart.
 EPSILON = {"double": 2.0**-52, "float": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
-# Samples that onnxruntime cannot run in any type, and why; an entry that it runs after all is a failure.
+# Samples that onnxruntime cannot run in any type, and why; an entry that it runs after all is a failure. Recurrent layers with
+# layout = 1, which it does not have, count among them (refused()).
 REFUSED = {
     "ConvTranspose T[1,2,4] T[2,1,3] dilations=[3] group=1 output_padding=[2] pads=[1,2] strides=[2]":
         "it wants output_padding below the stride; PyTorch, below the stride or the dilation",
+    "LRN T[2,4,3] alpha=0.3 beta=0.5 bias=1.5 size=4": "it wants an odd size and four axes",
+    "LRN T[3,2] alpha=0.2 size=5": "it wants four axes",
 }
+# Recurrent layers round the hidden state to a low type between steps. onnxruntime's own keep fp32 within the node; the own ops
+# as functions round as we do, but a tie that falls to the other side changes all that follows, and large samples have some.
+RECURRENT, LARGE = ("RNN", "GRU", "LSTM"), 4096
 # Values that are less exact on the other side: (op, type) -> relative error and the reason.
 ROUGH = {("Gelu", "double"): (1e-6, "ONNX's definition has its constants in float32")}
 TYPES = {name.lower(): number for name, number in onnx.TensorProto.DataType.items()}
@@ -86,7 +92,9 @@ def run(model, tensors):
         session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # noqa: BLE001 (the classes of onnxruntime's errors are not public)
         # ONNX gave Celu the other types in opset 28, behind the opset of the model.
-        if "NOT_IMPLEMENTED" in str(error) or any(n.op_type == "Celu" for n in model.graph.node):
+        # A type that the op takes only since a later opset is no type error of ours: onnx itself has checked the node.
+        newer = "of input parameter" in str(error) and "is invalid" in str(error)
+        if "NOT_IMPLEMENTED" in str(error) or newer or any(n.op_type == "Celu" for n in model.graph.node):
             return None, str(error)
         raise
     feeds = {}
@@ -94,7 +102,24 @@ def run(model, tensors):
         array = numpy_helper.to_array(tensors[info.name.removesuffix("_f32")])
         feeds[info.name] = array.astype(np.float32) if info.name.endswith("_f32") else array
     names = [o.name for o in model.graph.output]
-    return dict(zip(names, session.run(names, feeds))), ""
+    try:
+        return dict(zip(names, session.run(names, feeds))), ""
+    except Exception as error:  # noqa: BLE001
+        # A kernel that is registered, but empty, or that takes a type for some of its attributes only.
+        if "does not support double yet" in str(error) or "data type is not supported with" in str(error):
+            return None, str(error)
+        raise
+
+
+def refused(label):
+    return label in REFUSED or (label.split()[0] in RECURRENT and "layout=1" in label)
+
+
+def rounds_between_steps(label, dtype, tensors):
+    op = label.split()[0]
+    if dtype not in ("float16", "bfloat16") or op.removesuffix("Train").removesuffix("Grad").upper() not in RECURRENT:
+        return False
+    return op in RECURRENT or any(np.prod(t.dims) > LARGE for t in tensors.values())
 
 
 def compare(found, expected, name, terms, rough):
@@ -131,10 +156,13 @@ def main():
             declared = {o.name: type_name(o.type.tensor_type) for o in model.graph.output}
             wrap_bfloat16(model)
             kind = ("own " if meta["own"] == "1" else "standard ") + meta["type"]
+            if rounds_between_steps(model.doc_string, meta["type"], tensors):
+                count[kind + " rounds between steps"] += 1
+                continue
             try:
                 outputs, reason = run(model, tensors)
             except Exception as error:  # noqa: BLE001 (any failure of the other side is a finding)
-                if model.doc_string in REFUSED:
+                if refused(model.doc_string):
                     count[kind + " refused"] += 1
                     continue
                 failures.append(f"{label}: {str(error).strip().splitlines()[0][:400]}")
@@ -145,7 +173,7 @@ def main():
                 if meta["type"] == "float":
                     failures.append(f"{label}: {reason.splitlines()[0][:400]}")
                 continue
-            if model.doc_string in REFUSED:
+            if refused(model.doc_string):
                 failures.append(f"{label}: onnxruntime runs it: strike it from REFUSED")
             count[kind + " compared"] += 1
             for name, (dtype, dims) in declared.items():

@@ -84,17 +84,40 @@ struct ClassList {
 
 std::vector<ClassList> ClassLists() {
   return {
-      {kLowClass, {"Conv", "ConvTranspose", "MatMul", "Gemm", "PRelu"}},
+      {kLowClass, {"Conv", "ConvTranspose", "MatMul", "Gemm", "PRelu", "RNN", "GRU", "LSTM"}},
       // on both lists; prod is the one reduction that the CPU lists, too
       {kFp32Class, {"NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss", "ReduceProd"}},
       {kFp32OnCuda,
-       {"Exp", "Log", "Reciprocal", "Acos", "Asin", "Cosh", "Sinh", "Tan", "Softplus", "Softmax",
-        "LogSoftmax", "ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum",
-        "ReduceLogSumExp"}},
+       {"Exp",
+        "Log",
+        "Reciprocal",
+        "Acos",
+        "Asin",
+        "Cosh",
+        "Sinh",
+        "Tan",
+        "Softplus",
+        "Softmax",
+        "LogSoftmax",
+        "ReduceSum",
+        "ReduceL1",
+        "ReduceL2",
+        "ReduceSumSquare",
+        "ReduceLogSum",
+        "ReduceLogSumExp",
+        "CumSum",
+        "LayerNormalization",
+        "RMSNormalization",
+        "GroupNormalization",
+        "LpNormalization",
+        "MeanVarianceNormalization",
+        "LRN",
+        "Resize"}},
       {{CastClass::kFp32, CastClass::kWidest}, {"Pow"}},
+      {{CastClass::kWidest, CastClass::kFp32}, {"GridSample"}},
       {kWidestClass,
        {"Add", "Sub", "Mul", "Div", "Mod", "Sum", "Mean", "Max", "Min", "Where", "Concat", "Equal",
-        "Greater", "Less", "GreaterOrEqual", "LessOrEqual"}},
+        "ScatterElements", "ScatterND", "Greater", "Less", "GreaterOrEqual", "LessOrEqual"}},
       {kFollowClass,
        {"Relu",
         "LeakyRelu",
@@ -130,9 +153,15 @@ std::vector<ClassList> ClassLists() {
         "Or",
         "Xor",
         "Not",
+        "BitwiseAnd",
+        "BitwiseOr",
+        "BitwiseXor",
+        "BitwiseNot",
+        "BitShift",
         "Cast",
         "Dropout",
         "BatchNormalization",
+        "InstanceNormalization",
         "MaxPool",
         "AveragePool",
         "GlobalAveragePool",
@@ -153,7 +182,14 @@ std::vector<ClassList> ClassLists() {
         "Split",
         "Expand",
         "Pad",
-        "Gather"}},
+        "Gather",
+        "GatherElements",
+        "GatherND",
+        "TopK",
+        "OneHot",
+        "ReverseSequence",
+        "Tile",
+        "Trilu"}},
   };
 }
 
@@ -175,7 +211,8 @@ TEST(CastClass, IsPyTorchsForEveryStandardOp) {
 }
 
 TEST(CastClass, LossesOfOurOwnAreFp32) {
-  for (const char* name : {"SquaredError", "BceWithLogits", "CrossEntropy", "Nll"}) {
+  for (const char* name : {"SquaredError", "AbsoluteError", "SmoothL1", "Huber", "BceWithLogits",
+                           "KlDivergence", "CrossEntropy", "Nll"}) {
     const OpDef* op = FindOp(kOwnDomain, name);
     ASSERT_NE(op, nullptr) << name;
     EXPECT_EQ(op->cast.cuda, CastClass::kFp32) << name;

@@ -32,6 +32,8 @@ import sys
 import tempfile
 import zipfile
 
+import onnx
+
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
 DATA = PROJECT / "examples" / "mnist" / "data"
 MODEL = PROJECT / "test" / "golden" / "models" / "dropout_mlp" / "ts_train.onnx"
@@ -216,6 +218,60 @@ class EmitText(Compile):
         return [*super().command(folder)[:-1], folder / "train.text", "--emit", "text"]
 
 
+class EmitStep(Compile):
+    """ampc --emit step in two files: both are there or, up to the moment between two renames, none is."""
+
+    name = "step"
+    outputs = ("s.train.onnx", "s.apply.onnx")
+
+    def command(self, folder):
+        return [*super().command(folder)[:-1], folder / "s.onnx", "--emit", "step", "--accumulate", "2"]
+
+    def check_exit(self, run, call, kind, folder):
+        super().check_exit(run, call, kind, folder)
+        new = [name for name in self.outputs if (folder / name).read_bytes() == self.reference[name]]
+        renamed = [c.number for c in self.calls if c.name == "rename"]
+        if new and run.returncode != 0 and call.number <= renamed[0]:
+            raise Wrong(f"{new} written at call {call.number}, before all of both was")
+
+
+class ModelBeside(Scenario):
+    """A model with its data beside it, over an old one: at any moment whole, and of one run."""
+
+    name = "beside"
+
+    def prepare(self, folder):
+        folder.mkdir()
+        subprocess.run([self.tools / "write_model", folder / "m.onnx", "1"], check=True)
+
+    def command(self, folder):
+        return [self.tools / "write_model", folder / "m.onnx", "2"]
+
+    def value(self, folder):
+        """The model's data, all of which is the same, and where it lies."""
+        model = onnx.load(folder / "m.onnx", load_external_data=False)
+        onnx.load_external_data_for_model(model, str(folder))
+        [tensor] = model.graph.initializer
+        data = set(onnx.numpy_helper.to_array(tensor).tolist())
+        if len(data) != 1:
+            raise Wrong(f"data of {data}")
+        return data.pop()
+
+    def check_exit(self, run, call, kind, folder):
+        super().check_exit(run, call, kind, folder)
+        if self.value(folder) not in (1, 2):
+            raise Wrong(f"the model has data of {self.value(folder)}")
+        # The model's own rename is what makes it the new one.
+        own = [c.number for c in self.calls if c.name == "rename"][1]
+        if call.number <= own and kind not in ("EINTR", "short") and self.value(folder) != 1 and run.returncode != 0:
+            raise Wrong("the old model has other data")
+
+    def check_again(self, folder, call):
+        super().check_again(folder, call)
+        if self.value(folder) != 2 or len(files_below(folder)) != 2:
+            raise Wrong(f"after the second run: data of {self.value(folder)}, files {files_below(folder)}")
+
+
 class Train(Scenario):
     """amprun with every output there is; a model with dropout, fp16 and a loss scale; shuffled epochs."""
 
@@ -338,7 +394,7 @@ class Resume(Train):
         Train.check_again(self, folder, call)
 
 
-SCENARIOS = (Compile, EmitText, Train, Resume)
+SCENARIOS = (Compile, EmitText, EmitStep, ModelBeside, Train, Resume)
 
 
 def points_of(scenario):

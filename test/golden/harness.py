@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 
 MODELS = pathlib.Path(__file__).resolve().parent / "models"
-NAMES = ["mlp_mnist", "lenet_mnist", "resnet_mnist", "conv1d_tcn", "autoencoder_mnist"]
+NAMES = ["mlp_mnist", "lenet_mnist", "resnet_mnist", "conv1d_tcn", "autoencoder_mnist", "bert_tiny", "vit_tiny", "lstm_char", "gru_char", "rnn_mnist", "nanogpt_char"]
 OPTIMIZERS = ["sgd", "adamw"]
 # Only this stands against the golden files of these exports: ampc puts BatchNormalization into training mode itself.
 MODE_ONLY = "BatchNormalization is not in training mode in this file"
@@ -46,6 +46,17 @@ class Model:
         """{initializer: {"param": PyTorch's name, "transform"}}; the file with external data is dynamo_train's."""
         return self.exports.get(variant, self.exports["dynamo_train"])["mapping"]["initializers"]
 
+    def loss(self):
+        if self.curves["loss"] != "ce":
+            return "mse:target=target"
+        # a class for every character of a row: logits [batch, characters, classes]
+        return "cross-entropy:target=label" + (",axis=2" if self.name.endswith("_char") else "")
+
+    def merged(self, variant, parameter):
+        """Initializers of another parameter that this one of PyTorch's is stored in."""
+        entry = self.exports.get(variant, self.exports["dynamo_train"])["mapping"]["parameters"].get(parameter)
+        return entry.get("merged_into", []) if isinstance(entry, dict) else []
+
     def initializers(self, variant):
         return {t.name: onnx.numpy_helper.to_array(t) for t in onnx.load(self.path(variant)).graph.initializer}
 
@@ -54,6 +65,25 @@ class Model:
 
     def is_dynamic(self, variant):
         return self.exports.get(variant, {}).get("dynamic_batch", False)
+
+
+def attention_nodes(path):
+    """Names of the nodes between q, k, v and the result of each attention that the exporter wrote as single nodes."""
+    graph = onnx.load(path).graph
+    producer = {o: n for n in graph.node for o in n.output}
+    names = set()
+    for softmax in (n for n in graph.node if n.op_type == "Softmax"):
+        product = [n for n in graph.node if n.op_type == "MatMul" and n.input[0] == softmax.output[0]]
+        if not product:
+            continue
+        names |= {n.name for n in [softmax, *product]}
+        behind = [softmax.input[0]]
+        while behind:
+            node = producer.get(behind.pop())
+            if node is not None and node.op_type in ("Add", "MatMul", "Mul", "Div"):
+                names.add(node.name)
+                behind += node.input
+    return sorted(names)
 
 
 class Tools:
@@ -70,13 +100,24 @@ class Tools:
             raise Failed(f"{tool} {' '.join(map(str, arguments))}: exit {done.returncode}, expected {expect}\n{done.stderr[-800:]}")
         return done
 
-    def compile(self, model, variant, precision, optimizer, *extra, policy="torch-cpu", scaler="", output="golden.plan"):
-        """A plan with the golden run's settings; `output` names what `extra` asks for instead."""
+    def recorded_policy(self, model, variant):
+        """torch-cpu. PyTorch ran attention as one kernel, which is fp32 between q, k, v and its result in 16 bits."""
+        names = attention_nodes(model.path(variant))
+        if not names:
+            return "torch-cpu"
+        policy = self.folder / "policy.yaml"
+        policy.write_text("base: torch-cpu\nrules:\n" + "".join(f"  - {{node: '{name}', class: fp32}}\n" for name in names))
+        return policy
+
+    def compile(self, model, variant, precision, optimizer, *extra, policy="torch-cpu", scaler="", output="golden.plan", source=None):
+        """A plan with the golden run's settings; `output` names what `extra` asks for instead, `source` a copy of the model."""
         settings = model.curves["optimizers"][optimizer]
         update = f"sgd:momentum={settings['momentum']}" if optimizer == "sgd" else f"adamw:weight_decay={settings['weight_decay']}"
-        loss = "cross-entropy:target=label" if model.curves["loss"] == "ce" else "mse:target=target"
+        loss = model.loss()
+        if policy == "torch-cpu" and precision in ("fp16", "bf16"):
+            policy = self.recorded_policy(model, variant)
         plan = self.folder / output
-        arguments = [model.path(variant), "--loss", loss, "--precision", precision, "--policy", policy, "--optimizer", update,
+        arguments = [source or model.path(variant), "--loss", loss, "--precision", precision, "--policy", policy, "--optimizer", update,
                      "--lr", settings["lr"], "--bn-var", "unbiased", "-q", "-o", plan]
         if model.is_dynamic(variant):
             arguments += ["--dim", "batch=16"]
@@ -86,6 +127,18 @@ class Tools:
             arguments += ["--loss-scale", f"dynamic:{keys}{',' if scaler else ''}{scaler}"]
         self.run("ampc", *arguments, *extra)
         return plan
+
+    def perturbed(self, model, variant, seed):
+        """A copy of the model, every weight multiplied by 1 +- 2^-23 at random, as the recording's own perturbed runs were."""
+        proto, random = onnx.load(model.path(variant)), np.random.default_rng(seed)
+        for tensor in proto.graph.initializer:
+            values = onnx.numpy_helper.to_array(tensor)
+            if values.dtype == np.float32:
+                values = (values * (1 + random.choice([-1, 1], values.shape) * 2.0**-23)).astype(np.float32)
+                tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
+        path = self.folder / "perturbed.onnx"
+        onnx.save(proto, path)
+        return path
 
     def train(self, plan, feeds, steps, *extra):
         """JSONL lines of the steps. The order of sums is part of a result: every machine runs two threads."""

@@ -3,12 +3,13 @@
 """The exported training step in onnxruntime against amprun: the same numbers?
 
 usage: step_export.py BIN [CHECK...]      BIN: folder of ampc and amprun
-       step_export.py BIN measure         writes step_spread.json
+       step_export.py BIN measure [MODEL...]   writes step_spread.json, of all models or of some anew
 
 Every model x precision x optimizer trains 20 steps on both sides; fp16 starts at a scale of 2^30 and skips. Skipped steps,
 scales, counters and the scaler's states are bit-equal; masters agree within 1e-6 under SGD in fp32, otherwise within twice the
 spread of onnxruntime's own runs (README.md, "The exported step").
 """
+import itertools
 import json
 import pathlib
 import sys
@@ -26,16 +27,21 @@ from run import Step, train  # noqa: E402 (the example's driver is what is teste
 STEPS = 20
 MODELS = NAMES + ["dropout_mlp"]
 SPREAD = pathlib.Path(__file__).with_name("step_spread.json")
+VARIANTS = {"nanogpt_char": "opset23_dynamo_train"}  # ts_train has no Attention
 RUNS = 8  # of which the largest distance is the spread
 LOW = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 SGD_FP32 = 1e-6
 
 
+def variant_of(model):
+    return VARIANTS.get(model.name, "ts_train")
+
+
 def exported(tools, model, precision, optimizer, *flags):
     """The step's file, valid with its types and shapes, and the plan of the same settings."""
     scaler = f"init_scale={2**30}" if precision == "fp16" else ""
-    path = tools.compile(model, "ts_train", precision, optimizer, *flags, "--emit", "step", scaler=scaler, output="step.onnx")
-    plan = tools.compile(model, "ts_train", precision, optimizer, *flags, scaler=scaler)
+    path = tools.compile(model, variant_of(model), precision, optimizer, *flags, "--emit", "step", scaler=scaler, output="step.onnx")
+    plan = tools.compile(model, variant_of(model), precision, optimizer, *flags, scaler=scaler)
     files = [path] if "--accumulate" not in flags else [path.with_suffix(".train.onnx"), path.with_suffix(".apply.onnx")]
     for file in files:
         onnx.checker.check_model(onnx.load(file), full_check=True)
@@ -104,7 +110,7 @@ def compare(tools, model, precision, optimizer):
 
 def decided_in_fp64(tools, model, optimizer, feeds, theirs, ours, masters, bound):
     """Where an element differs by more, it is amprun's distance to its run in fp64 that counts: the other side has lost the digits."""
-    _, exact = in_amprun(tools, tools.compile(model, "ts_train", "fp64", optimizer), feeds, masters)
+    _, exact = in_amprun(tools, tools.compile(model, variant_of(model), "fp64", optimizer), feeds, masters)
     worst, elements = 0.0, []
     for name in masters:
         difference = np.abs(ours[name][-1].astype(np.float64) - theirs[name][-1])
@@ -210,12 +216,16 @@ def changed_weights(files, seed, names):
 
 def changed_before_rounding(tools, files, seed):
     """The same step where each tensor is changed by one part in 2^23 before it is rounded to low precision."""
-    random, model = np.random.default_rng(seed), onnx.load(files[0])
+    random, model, numbers = np.random.default_rng(seed), onnx.load(files[0]), itertools.count()
 
     def change(nodes):
         old = list(nodes)
         del nodes[:]
-        for i, node in enumerate(old):
+        for node in old:
+            for attribute in node.attribute:
+                if attribute.HasField("g"):  # the steps of a recurrent layer
+                    change(attribute.g.node)
+            i = next(numbers)
             if node.op_type == "Cast" and node.domain == "" and any(a.name == "to" and a.i in LOW for a in node.attribute):
                 factor = 1 + (1 if random.random() < 0.5 else -1) * 2.0**-23
                 nodes.append(helper.make_node("Constant", [], [f"factor_{i}"], value_float=factor))
@@ -231,9 +241,9 @@ def changed_before_rounding(tools, files, seed):
     return [path]
 
 
-def measure(tools):
+def measure(tools, names):
     spread = {}
-    for name in MODELS:
+    for name in names or MODELS:
         for precision in ("fp32", "bf16", "fp16"):
             for optimizer in OPTIMIZERS:
                 files, _ = exported(tools, Model(name), precision, optimizer)
@@ -245,11 +255,12 @@ def measure(tools):
                 figures = {kind: float(f"{max(distance(base, states, masters) for _, states in of):.2g}") for kind, of in runs.items()}
                 spread.setdefault(name, {}).setdefault(precision, {})[optimizer] = figures
                 print(name, precision, optimizer, figures, flush=True)
-    SPREAD.write_text(json.dumps(spread, indent=1) + "\n")
+    kept = json.loads(SPREAD.read_text()) if names else {}
+    SPREAD.write_text(json.dumps(kept | spread, indent=1) + "\n")
 
 
 if __name__ == "__main__":
-    if sys.argv[2:] == ["measure"]:
-        measure(Tools(sys.argv[1]))
+    if sys.argv[2:3] == ["measure"]:
+        measure(Tools(sys.argv[1]), sys.argv[3:])
     else:
         run_checks([runtime_keeps_casts, fp32, bf16, fp16, windows, dropout_masks, native_types])

@@ -44,15 +44,19 @@ def make_material(tools):
                 "--checkpoint-every", "2", "--save-weights", "w.safetensors", "-q"], folder)
 
 
-def crc32c(data, table=[]):
-    if not table:
-        for i in range(256):
-            for _ in range(8):
-                i = i >> 1 ^ (0x82F63B78 if i & 1 else 0)
-            table.append(i)
+def crc32c_of_byte(i):
+    for _ in range(8):
+        i = i >> 1 ^ (0x82F63B78 if i & 1 else 0)
+    return i
+
+
+CRC32C = [crc32c_of_byte(i) for i in range(256)]  # cases run in several threads
+
+
+def crc32c(data):
     crc = 0xFFFFFFFF
     for byte in data:
-        crc = crc >> 8 ^ table[(crc ^ byte) & 255]
+        crc = crc >> 8 ^ CRC32C[(crc ^ byte) & 255]
     return crc ^ 0xFFFFFFFF
 
 
@@ -197,6 +201,9 @@ def forged_plans():
     yield header("export of state 9999", lambda m: put(m.exports[0], state=9999), "9999")
     yield header("export of another shape", lambda m: dims(m.exports[0], 7), "export")
     yield header("export twice", lambda m: m.exports.append(m.exports[0]), "exported twice")
+    yield header("export inside a field of the source model", lambda m: put(m.exports[0], rest=1), "source model")
+    yield header("export before the source model", lambda m: put(m.exports[0], rest=1 << 62), "source model")
+    yield header("export with cut notes", lambda m: put(m.exports[0], notes=b"\x62\x7f"), "source model")
     model_out = [a for a in RUN if a not in ("--save-weights", "out.safetensors")] + ["--export-model", "out.onnx"]
     for name, text in (("noise", b"\xff" * 100), ("cut", b"\x3a\xff\xff\x7f"), ("nothing", b"")):
         yield header("source model of " + name, lambda m, t=text: put(m, source_model=t), "model", argv=model_out)

@@ -243,7 +243,7 @@ TEST(CommandLine, UnknownFlagsKeysAndValuesSuggest) {
 }
 
 TEST(CommandLine, RefusesWhatIsNotBuilt) {
-  EXPECT_EQ(Error(Tool::kAmpc, {"--loss", "huber"}), "--loss: 'huber' is not built");
+  EXPECT_EQ(Error(Tool::kAmpc, {"--optimizer", "lamb"}), "--optimizer: 'lamb' is not built");
   EXPECT_EQ(Error(Tool::kAmpc, {"--memory-limit", "512M"}), "--memory-limit is not built");
   EXPECT_EQ(Error(Tool::kAmprun, {"--diagnose=overflow"}), "--diagnose is not built");
   EXPECT_EQ(Error(Tool::kAmprun, {"--data", "x=f.txt:tokens=char"}),

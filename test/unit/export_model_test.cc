@@ -101,6 +101,23 @@ TEST_F(ExportModelTest, RoundsOnceToTheSourceType) {
   EXPECT_EQ(model.graph().initializer(1).raw_data(), Raw(plan::BytesOf(expected)));
 }
 
+TEST_F(ExportModelTest, InitializersKeepTheirPlaceAndTheirNotes) {
+  onnx::ModelProto after;
+  after.mutable_graph()->add_initializer()->set_name("between");
+  onnx::TensorProto notes;
+  notes.set_doc_string("the only layer");
+  plan_.exports[0].notes = notes.SerializeAsString();
+  plan_.exports[0].rest = static_cast<int64_t>(after.ByteSizeLong());
+  plan_.source_model += after.SerializeAsString();
+  ASSERT_TRUE(VerifyPlan(plan_).ok()) << VerifyPlan(plan_).ToString();
+  ASSERT_TRUE(Export(1 << 20).ok());
+  const onnx::ModelProto model = Read();
+  std::string names;
+  for (const onnx::TensorProto& t : model.graph().initializer()) names += t.name() + " ";
+  EXPECT_EQ(names, "shape fc.weight between frozen ");
+  EXPECT_EQ(model.graph().initializer(1).doc_string(), "the only layer");
+}
+
 TEST_F(ExportModelTest, LargeModelsPutWeightsBeside) {
   std::vector<float> big(1000);
   for (size_t i = 0; i < big.size(); ++i) big[i] = static_cast<float>(i);

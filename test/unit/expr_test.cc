@@ -171,6 +171,19 @@ TEST(ExprEval, ComparisonsWithNanAreFalse) {
   EXPECT_EQ(Eval1<float>("x0 != x0", NAN), 1);
 }
 
+TEST(ExprEval, BitFunctionsWorkOnInt64) {
+  EXPECT_EQ(Eval1<int64_t>("bitand(x0, x1)", 12, 10), 8);
+  EXPECT_EQ(Eval1<int64_t>("bitor(x0, x1)", 12, 10), 14);
+  EXPECT_EQ(Eval1<int64_t>("bitxor(x0, x1)", 12, -1), -13);
+  EXPECT_EQ(Eval1<int64_t>("bitnot(x0)", 5), -6);
+  EXPECT_EQ(Eval1<int64_t>("shl(x0, x1)", 3, 62), -(int64_t{1} << 62));
+  EXPECT_EQ(Eval1<int64_t>("shr(x0, x1)", -7, 1), -4);
+  EXPECT_EQ(Eval1<int64_t>("shl(x0, x1)", 1, 64), 0);
+  EXPECT_EQ(Eval1<int64_t>("shr(x0, x1)", 7, -1), 0);
+  EXPECT_EQ(Eval1<int64_t>("shr(x0, x1)", -7, 64), -1);
+  EXPECT_EQ(Eval1<float>("bitand(x0, x1)", 12.9f, 10.0f), 8);
+}
+
 TEST(ExprEval, ModTakesTheDivisorsSignAndFmodTheDividends) {
   EXPECT_EQ(Eval1<float>("mod(x0, x1)", -7, 3), 2);
   EXPECT_EQ(Eval1<float>("mod(x0, x1)", 7, -3), -2);

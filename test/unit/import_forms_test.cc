@@ -40,11 +40,32 @@ TEST_P(Forms, OldAndNewGiveTheSameValues) {
   EXPECT_EQ(Values(p.old_opset, p.old_form), Values(p.new_opset, p.new_form)) << p.old_form;
 }
 
+#define SHAPE143 "sh = Constant <value_ints = [1, 4, 3]> ()\nx3 = Reshape (x, sh)\n"
 #define AXIS1 "a = Constant <value_ints = [1]> ()\n"
 
 INSTANTIATE_TEST_SUITE_P(
     Import, Forms,
     testing::Values(
+        FormPair{18,
+                 SHAPE143
+                 "s = Constant <value = float[2] {1, 2}> ()\nb = Constant <value = float[2] {0, "
+                 "3}> ()\ny = GroupNormalization <num_groups = 2> (x3, s, b)",
+                 21,
+                 SHAPE143
+                 "s = Constant <value = float[4] {1, 1, 2, 2}> ()\nb = Constant <value = float[4] "
+                 "{0, 0, 3, 3}> ()\ny = GroupNormalization <num_groups = 2> (x3, s, b)"},
+        FormPair{
+            17, "s = Constant <value = float[1] {2}> ()\ny = LayerNormalization (x, s)", 17,
+            "s = Constant <value = float[6] {2, 2, 2, 2, 2, 2}> ()\ny = LayerNormalization (x, s)"},
+        FormPair{17,
+                 "s = Constant <value = float[1,6] {1, 2, 3, 4, 5, 6}> ()\ny = LayerNormalization "
+                 "(x, s, s)",
+                 17,
+                 "s = Constant <value = float[6] {1, 2, 3, 4, 5, 6}> ()\ny = LayerNormalization "
+                 "<stash_type = 16> (x, s, s)"},
+        FormPair{
+            23, "s = Constant <value = float {2}> ()\ny = RMSNormalization (x, s)", 23,
+            "s = Constant <value = float[6] {2, 2, 2, 2, 2, 2}> ()\ny = RMSNormalization (x, s)"},
         FormPair{13, "y = ReduceMean <axes = [1], keepdims = 0> (x)", 18,
                  AXIS1 "y = ReduceMean <keepdims = 0> (x, a)"},
         FormPair{13, "y = ReduceMax <axes = [-1]> (x)", 20, AXIS1 "y = ReduceMax (x, a)"},

@@ -51,6 +51,16 @@ class OnnxWeightsTest : public TempDirTest {
   onnx::ModelProto model_;
 };
 
+TEST_F(OnnxWeightsTest, ReadsAModelInMemory) {
+  Add("ints", onnx::TensorProto::INT64, {1})->add_int64_data(7);
+  External(Add("beside", onnx::TensorProto::FLOAT, {2}), "m.data", "4");
+  const std::string model = model_.SerializeAsString();
+  const Result<OnnxWeights> weights = OnnxWeights::Of(model);
+  ASSERT_TRUE(weights.ok()) << weights.status().ToString();
+  EXPECT_EQ(As<int64_t>(weights->Read(weights->entries()[0])), (std::vector<int64_t>{7}));
+  EXPECT_EQ(weights->Read(weights->entries()[1]).status().id(), "E0664") << "beside which file?";
+}
+
 TEST_F(OnnxWeightsTest, ReadsEveryFormOfData) {
   const float raw[] = {1, -2};
   Add("raw", onnx::TensorProto::FLOAT, {2})->set_raw_data(raw, sizeof raw);

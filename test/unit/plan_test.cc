@@ -85,6 +85,8 @@ TEST_F(PlanFileTest, ReadsBackEqual) {
   plan.programs[0].calls[0].params = StrangeAttrs();
   plan.programs[0].tensors[0].name = "name \xFF";
   plan.source_model = "\x3a\xe5\x07" + std::string(997, '\7');  // field 7, its graph
+  plan.exports[0].rest = 1000;
+  plan.exports[0].notes = "\x62\x02hi";  // field 12, its documentation
   plan.accumulate = 3;
   plan.max_skips = 7;
   plan.states[3].initial.kind = Initial::Kind::kAuto;
@@ -101,6 +103,8 @@ TEST_F(PlanFileTest, ReadsBackEqual) {
   EXPECT_EQ(read->producer, plan.producer);
   EXPECT_EQ(read->programs[0].buffers[8].offset, plan.programs[0].buffers[8].offset);
   EXPECT_EQ(read->feeds[0].ignore, -100);
+  EXPECT_EQ(read->exports[0].rest, 1000);
+  EXPECT_EQ(read->exports[0].notes, plan.exports[0].notes);
   EXPECT_TRUE(std::isnan(read->states[3].initial.fill));
 
   std::vector<std::byte> w(24), frozen(8);
@@ -295,6 +299,25 @@ TEST(VerifyTest, P0FindsInconsistentStatesAndExports) {
   EXPECT_TRUE(VerifyPlan(plan).ok());
   plan = TinyPlan();
   plan.settings[0].state = 0;
+  ExpectViolation(plan, "P0");
+  // Exports stand between whole fields of the source model, in its order.
+  plan = TinyPlan();
+  plan.source_model = std::string("\x3a\x02\x0a\x00\x3a\x00", 6);
+  EXPECT_TRUE(VerifyPlan(plan).ok()) << VerifyPlan(plan).ToString();
+  for (const int64_t rest : {6, 2, 0}) {
+    plan.exports[0].rest = rest;
+    EXPECT_TRUE(VerifyPlan(plan).ok()) << rest;
+  }
+  for (const int64_t rest : {-1, 1, 5, 7}) {
+    plan.exports[0].rest = rest;
+    ExpectViolation(plan, "P0");
+  }
+  plan.exports[0].rest = 2;
+  plan.exports[1].rest = 6;
+  ExpectViolation(plan, "P0");
+  plan.exports[1].rest = 2;
+  EXPECT_TRUE(VerifyPlan(plan).ok());
+  plan.exports[1].notes = "\x62\x05gone";
   ExpectViolation(plan, "P0");
 }
 

@@ -116,6 +116,7 @@ TEST_F(Npz, ArraysGrowSideBySide) {
   const int loss = *writer.AddArray("loss", DType::kFloat32, Dims{});
   const int grad = *writer.AddArray("grad:fc/w", DType::kFloat32, Dims{100, 10});
   const int low = *writer.AddArray("low", DType::kBFloat16, Dims{3});
+  const int empty = *writer.AddArray("empty", DType::kInt64, Dims{0, 3});
   std::vector<float> losses, grads;
   for (int step = 0; step < 200; ++step) {  // 800 KB of gradients: beyond what is kept in memory
     const float value = static_cast<float>(step) / 4;
@@ -123,9 +124,10 @@ TEST_F(Npz, ArraysGrowSideBySide) {
     const std::vector<uint16_t> low_row(3, BFloat16FromFloat(value));
     losses.push_back(value);
     grads.insert(grads.end(), row.begin(), row.end());
-    ASSERT_TRUE(writer.AppendRows(loss, std::as_bytes(std::span(&value, 1))).ok());
-    ASSERT_TRUE(writer.AppendRows(grad, std::as_bytes(std::span(row))).ok());
-    ASSERT_TRUE(writer.AppendRows(low, std::as_bytes(std::span(low_row))).ok());
+    ASSERT_TRUE(writer.AppendRows(loss, 1, std::as_bytes(std::span(&value, 1))).ok());
+    ASSERT_TRUE(writer.AppendRows(grad, 1, std::as_bytes(std::span(row))).ok());
+    ASSERT_TRUE(writer.AppendRows(low, 1, std::as_bytes(std::span(low_row))).ok());
+    ASSERT_TRUE(writer.AppendRows(empty, 1, {}).ok());
   }
   const int64_t answer = 42;
   ASSERT_TRUE(
@@ -136,12 +138,13 @@ TEST_F(Npz, ArraysGrowSideBySide) {
 
   ArrayLoader loader;
   EXPECT_EQ(*loader.Members(Path("out.npz")),
-            (std::vector<std::string>{"loss", "grad:fc/w", "low", "answer"}));
+            (std::vector<std::string>{"loss", "grad:fc/w", "low", "empty", "answer"}));
   EXPECT_EQ(ValuesAs<float>(*loader.Load(Path("out.npz"), "loss")), losses);
   Array read = loader.Load(Path("out.npz"), "grad:fc/w").value();
   EXPECT_EQ(read.dims, (Dims{200, 100, 10}));
   EXPECT_EQ(ValuesAs<float>(read), grads);
   EXPECT_EQ(loader.Load(Path("out.npz"), "low")->dims, (Dims{200, 3}));
+  EXPECT_EQ(loader.Load(Path("out.npz"), "empty")->dims, (Dims{200, 0, 3}));
   EXPECT_EQ(ValuesAs<float>(*loader.Load(Path("out.npz"), "low"))[3 * 77], 77.0f / 4);
   EXPECT_EQ(ValuesAs<int64_t>(*loader.Load(Path("out.npz"), "answer")), std::vector<int64_t>{42});
 }
@@ -150,8 +153,8 @@ TEST_F(Npz, EqualContentsGiveEqualFilesAndNoCommitLeavesNothing) {
   for (const char* name : {"a.npz", "b.npz"}) {
     NpzWriter writer = NpzWriter::Create(Path(name)).value();
     const int array = *writer.AddArray("x", DType::kUInt8, Dims{2});
-    ASSERT_TRUE(writer.AppendRows(array, Bytes("abcd")).ok());
-    EXPECT_FALSE(writer.AppendRows(array, Bytes("e")).ok()) << "half a row";
+    ASSERT_TRUE(writer.AppendRows(array, 2, Bytes("abcd")).ok());
+    EXPECT_FALSE(writer.AppendRows(array, 1, Bytes("e")).ok()) << "half a row";
     EXPECT_FALSE(writer.AddArray("x", DType::kUInt8, Dims{}).ok()) << "the same name again";
     ASSERT_TRUE(writer.Commit().ok());
   }

@@ -29,6 +29,16 @@ struct SgdScalars {
   float lr, momentum, one_minus_dampening, weight_decay;
 };
 
+/// c[i * c_row + j] = the sum over l < k of a[i * a_row + l * a_column] * b[l * b_row + j] (added
+/// to c when `add`), i < m, j < n. n is a multiple of 16.
+struct ProductArgs {
+  const float *a, *b;
+  float* c;
+  int64_t a_row, a_column, b_row, c_row;
+  int64_t m, n, k;
+  bool add;
+};
+
 struct VecOps {
   const char* name;
 
@@ -83,6 +93,14 @@ struct VecOps {
   /// label.
   int64_t (*count_better)(const float* x, float own, int64_t label, int64_t n);
 
+  // --- attention
+  /// The one loop with fused multiply-adds, where the set has them.
+  void (*product)(const ProductArgs& args);
+  /// y = cap * tanh(x / cap).
+  void (*soft_cap)(const float* x, float cap, float* y, int64_t n);
+  /// dx = dx * (1 - (y / cap)^2); y as soft_cap gave it.
+  void (*soft_cap_bwd)(const float* y, float cap, float* dx, int64_t n);
+
   // --- norms
   /// y = (x - shift) * a + b, then max(y, 0) when relu.
   void (*affine)(const float* x, float shift, float a, float b, bool relu, float* y, int64_t n);
@@ -104,6 +122,20 @@ struct VecOps {
                    float* dx, int64_t n);
   void (*norm_bwd_columns)(const float* dy, const float* x, int64_t rows, const float* shift,
                            const float* a, const float* b, const float* c, float* dx, int64_t n);
+
+  // One row with a scale (and bias: null = 0) per element.
+  /// y = (x - shift) * factor * scale + bias.
+  void (*norm_row)(const float* x, float shift, float factor, const float* scale, const float* bias,
+                   float* y, int64_t n);
+  /// Sums of dy * scale and of dy * scale * (x - shift).
+  void (*scaled_dots)(const float* dy, const float* scale, const float* x, float shift, int64_t n,
+                      float* sum, float* dot);
+  /// dx = dy * scale * a + (x - shift) * b + c.
+  void (*norm_row_bwd)(const float* dy, const float* scale, const float* x, float shift, float a,
+                       float b, float c, float* dx, int64_t n);
+  /// dscale += dy * ((x - shift) * factor), dbias += dy.
+  void (*norm_row_params)(const float* dy, const float* x, float shift, float factor, float* dscale,
+                          float* dbias, int64_t n);
 
   // --- pooling: lanes are neighbouring outputs (row-major, x strided) or channels (channels-last)
   /// Lane i sees x[i * stride] at position index + i * step; best and where are updated when it is

@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+// rnn_bwd: back through time. Per step the cell's program turns dh and dc into the gradients of the
+// gates, and one product with R makes the dh of the step before.
+//
+// dgates are rounded to the layer's type by the program, so products may read them where they are
+// stored (bf16, fp32) or in floats beside (`wide`). Rows whose step lies behind their length keep
+// dh and dc, and their dgates are zero.
+
+#include "kernels/cpu/families.h"
+#include "kernels/cpu/rnn_step.h"
+#include "kernels/ref/rnn.h"
+
+namespace ampc::cpu {
+namespace {
+
+using Operand = CellProgram::Operand;
+
+enum : size_t { kR, kLengths, kGates, kHPrev, kDy, kDyh, kState, kC0, kDyc, kP };  // inputs
+enum : size_t { kDgates, kDh0, kDc0, kDp, kExtra };                                // outputs
+
+class RnnBackwardKernel final : public PreparedKernel {
+ public:
+  static PrepareResult Prepare(const CallSpec& call, const PrepareOptions& options) {
+    AMPC_ASSIGN(ref::RnnCall read, ref::ReadRnnBackward(call));
+    AMPC_ASSIGN(auto programs, ref::ParseBackward(read.layer));
+    auto kernel = std::unique_ptr<RnnBackwardKernel>(new RnnBackwardKernel(std::move(read), call));
+    kernel->Create(std::move(programs), options);
+    return std::unique_ptr<PreparedKernel>(std::move(kernel));
+  }
+  int64_t workspace_bytes() const override { return plan_.total(); }
+  void Run(std::span<const void* const> inputs, std::span<void* const> outputs, void* workspace,
+           const RunContext&) noexcept override;
+
+ private:
+  struct Buffers {
+    std::span<const void* const> in;
+    std::span<void* const> out;
+    void* workspace;
+  };
+  /// One step of one direction.
+  struct Place {
+    int64_t d, t, first;  ///< first: position of the step's first row in [D, T, B]
+    bool start;           ///< no step of the layer comes before it
+  };
+
+  RnnBackwardKernel(ref::RnnCall read, const CallSpec& call)
+      : call_(std::move(read)), in_(call.inputs), out_(call.outputs) {
+    in_.resize(kP + 1);
+    out_.resize(kExtra + 1);
+  }
+  void Create(std::vector<RnnPrograms> programs, const PrepareOptions& options);
+  void CreateProducts(const PrepareOptions& options);
+
+  const RnnCell& cell() const { return call_.cell(0); }
+  static const void* In(const Buffers& r, size_t i) { return i < r.in.size() ? r.in[i] : nullptr; }
+  static void* Out(const Buffers& r, size_t i) { return i < r.out.size() ? r.out[i] : nullptr; }
+  float* Floats(const Buffers& r, int64_t at) const { return At<float>(r.workspace, at); }
+
+  void StartDirection(const Buffers& r, int64_t d) noexcept;
+  void Step(const Buffers& r, const Place& p) noexcept;
+  void LoadHidden(const Buffers& r, const Place& p) noexcept;
+  void CellStep(const Buffers& r, const Place& p) noexcept;
+  void ResetStep(const Buffers& r, const Place& p) noexcept;
+  void StoreGates(const Buffers& r, const Place& p, int64_t b) const noexcept;
+  void AddPeepholes(const Buffers& r, const Place& p) noexcept;
+  bool Inside(const Buffers& r, const Place& p, int64_t b) const {
+    return p.t < ref::RnnLength(static_cast<const int32_t*>(In(r, kLengths)), b, call_.steps);
+  }
+  const float* CellBefore(const Buffers& r, const Place& p) const;
+  Operand GateOf(const Buffers& r, const Place& p, int64_t i) const;
+  /// dgates (or for GRU with linear_before_reset `extra`) of the step as the products read them.
+  const std::byte* Source(const Buffers& r, const Place& p) const;
+
+  ref::RnnCall call_;
+  std::vector<TensorDesc> in_, out_;
+  std::vector<CellProgram> first_, second_;  // by direction
+  DType compute_ = DType::kFloat32;          // of the step products
+  StepProduct product_, reset_product_;
+  RowTasks tasks_;
+  WorkspacePlan plan_;
+  int64_t dh_at_ = 0, dc_at_ = 0, h_at_ = 0, c0_at_ = 0, wide_at_ = 0, third_at_ = -1,
+          reset_at_ = -1, r_at_ = -1, p_at_ = -1, dp_at_ = -1;
+};
+
+void RnnBackwardKernel::CreateProducts(const PrepareOptions& options) {
+  const int64_t H = call_.hidden, B = call_.batch, G = call_.gates;
+  const DType stored = out_[kDgates].dtype;
+  const bool bf16 = cell().operand == DType::kBFloat16 && in_[kR].dtype == DType::kBFloat16 &&
+                    stored == DType::kBFloat16 && HasNativeBf16() &&
+                    (!cell().reset_last() || out_[kExtra].dtype == stored);
+  compute_ = bf16 ? DType::kBFloat16 : DType::kFloat32;
+  product_ = StepProduct({.rows = B,
+                          .k = cell().reset_first() ? 2 * H : G,
+                          .n = H,
+                          .type = compute_,
+                          .x_stride = G,
+                          .y_stride = H},
+                         options, plan_);
+  if (!cell().reset_first()) return;
+  reset_product_ = StepProduct(
+      {.rows = B, .k = H, .n = H, .type = compute_, .x_stride = G, .y_stride = H}, options, plan_);
+  reset_at_ = plan_.Take(B * H * 4);
+}
+
+void RnnBackwardKernel::Create(std::vector<RnnPrograms> programs, const PrepareOptions& options) {
+  const int64_t H = call_.hidden, B = call_.batch, G = call_.gates;
+  CreateProducts(options);
+  int64_t scratch = 0;
+  for (RnnPrograms& p : programs) {
+    first_.emplace_back(std::move(p.first));
+    second_.emplace_back(std::move(p.second));
+    scratch = std::max({scratch, first_.back().scratch(), second_.back().scratch()});
+  }
+  tasks_ = RowTasks(B, H, scratch, options, plan_);
+  dh_at_ = plan_.Take(B * H * 4);
+  dc_at_ = plan_.Take(B * H * 4);
+  h_at_ = plan_.Take(B * H * 4);
+  wide_at_ = plan_.Take(B * G * 4);
+  if (cell().kind == RnnKind::kLstm) c0_at_ = plan_.Take(B * H * 4);
+  if (cell().kind == RnnKind::kGru) third_at_ = plan_.Take(B * (cell().reset_last() ? G : H) * 4);
+  if (in_[kR].dtype != compute_) r_at_ = plan_.Take(G * H * 4);
+  if (in_[kP].present()) {
+    p_at_ = plan_.Take(3 * H * 4);
+    dp_at_ = plan_.Take(3 * H * 4);
+  }
+}
+
+void RnnBackwardKernel::StartDirection(const Buffers& r, int64_t d) noexcept {
+  const int64_t H = call_.hidden, B = call_.batch, G = call_.gates, row = B * H;
+  const std::byte* m = Offset(In(r, kR), d * G * H * SizeOf(in_[kR].dtype));
+  if (r_at_ >= 0) {
+    Widen(in_[kR].dtype, m, Floats(r, r_at_), G * H);
+    m = At<std::byte>(r.workspace, r_at_);
+  }
+  product_.Pack(m, r.workspace);
+  if (cell().reset_first()) reset_product_.Pack(m + 2 * H * H * SizeOf(compute_), r.workspace);
+  LoadRow(in_[kDyh].dtype, In(r, kDyh), d * row, row, Floats(r, dh_at_));
+  LoadRow(in_[kDyc].dtype, In(r, kDyc), d * row, row, Floats(r, dc_at_));
+  if (cell().kind == RnnKind::kLstm)
+    LoadRow(in_[kC0].dtype, In(r, kC0), d * row, row, Floats(r, c0_at_));
+  if (p_at_ < 0) return;
+  LoadRow(in_[kP].dtype, In(r, kP), d * 3 * H, 3 * H, Floats(r, p_at_));
+  LoadRow(DType::kFloat32, nullptr, 0, 3 * H, Floats(r, dp_at_));
+}
+
+/// c of the step before: of [batch, hidden].
+const float* RnnBackwardKernel::CellBefore(const Buffers& r, const Place& p) const {
+  if (p.start) return Floats(r, c0_at_);
+  const int64_t step = call_.batch * (call_.reverse(p.d) ? 1 : -1);
+  return static_cast<const float*>(In(r, kState)) + (p.first + step) * call_.hidden;
+}
+
+Operand RnnBackwardKernel::GateOf(const Buffers& r, const Place& p, int64_t i) const {
+  // The program only reads it.
+  float* gates = const_cast<float*>(static_cast<const float*>(In(r, kGates)));
+  return {gates + p.first * call_.gates + i * call_.hidden, call_.gates};
+}
+
+const std::byte* RnnBackwardKernel::Source(const Buffers& r, const Place& p) const {
+  if (compute_ == DType::kFloat32)
+    return At<std::byte>(r.workspace, cell().reset_last() ? third_at_ : wide_at_);
+  return Offset(Out(r, cell().reset_last() ? kExtra : kDgates), p.first * call_.gates * 2);
+}
+
+/// dh += dy of the step's rows; h' in floats for GRU.
+void RnnBackwardKernel::LoadHidden(const Buffers& r, const Place& p) noexcept {
+  const int64_t H = call_.hidden, B = call_.batch;
+  const bool gru = cell().kind == RnnKind::kGru;
+  float *dh = Floats(r, dh_at_), *h = Floats(r, h_at_);
+  tasks_.Run(r.workspace, [&](int64_t b, float*) {
+    if (!Inside(r, p, b)) return;
+    float* row = h + b * H;
+    if (In(r, kDy) != nullptr) {
+      const int64_t at = ((p.t * call_.directions() + p.d) * B + b) * H;
+      LoadRow(in_[kDy].dtype, In(r, kDy), at, H, row);
+      for (int64_t j = 0; j < H; ++j) dh[b * H + j] += row[j];
+    }
+    if (gru) LoadRow(in_[kHPrev].dtype, In(r, kHPrev), (p.first + b) * H, H, row);
+  });
+}
+
+/// Stores row b of `wide` and what `extra` has of it.
+void RnnBackwardKernel::StoreGates(const Buffers& r, const Place& p, int64_t b) const noexcept {
+  const int64_t H = call_.hidden, G = call_.gates;
+  float* wide = Floats(r, wide_at_) + b * G;
+  StoreRow(out_[kDgates].dtype, wide, Out(r, kDgates), (p.first + b) * G, G);
+  if (cell().kind != RnnKind::kGru) return;
+  const int64_t width = cell().reset_last() ? G : H;
+  float* third = Floats(r, third_at_) + b * width;
+  if (cell().reset_last()) std::memcpy(third, wide, static_cast<size_t>(2 * H) * 4);
+  StoreRow(out_[kExtra].dtype, third, Out(r, kExtra), (p.first + b) * width, width);
+}
+
+/// The program of every cell but the GRU whose reset comes first.
+void RnnBackwardKernel::CellStep(const Buffers& r, const Place& p) noexcept {
+  const int64_t H = call_.hidden, G = call_.gates;
+  float *dh = Floats(r, dh_at_), *dc = Floats(r, dc_at_), *wide = Floats(r, wide_at_);
+  float *h = Floats(r, h_at_), *third = third_at_ < 0 ? nullptr : Floats(r, third_at_);
+  float* state = const_cast<float*>(static_cast<const float*>(In(r, kState)));
+  if (state != nullptr) state += p.first * H;
+  const bool lstm = cell().kind == RnnKind::kLstm, gru = cell().kind == RnnKind::kGru;
+  std::array<Operand, kMaxCellOperands> in, out;
+  size_t n = 0, m = 0;
+  for (int64_t i = 0; i < cell().gates(); ++i) in[n++] = GateOf(r, p, i);
+  for (int64_t i = 0; i < cell().gates(); ++i) out[m++] = {wide + i * H, G};
+  if (lstm) {
+    in[n++] = {const_cast<float*>(CellBefore(r, p)), H};
+    in[n++] = {state, H};
+  } else if (gru) {
+    in[n++] = {state, H};
+    in[n++] = {h, H};
+    out[m++] = {third + 2 * H, G};
+    out[m++] = {dh, H};
+  }
+  in[n++] = {dh, H};
+  if (lstm) {
+    in[n++] = {dc, H};
+    out[m++] = {dc, H};
+    for (int64_t i = 0; p_at_ >= 0 && i < 3; ++i) in[n++] = {Floats(r, p_at_) + i * H, 0};
+  }
+  const CellProgram& program = first_[static_cast<size_t>(p.d)];
+  tasks_.Run(r.workspace, [&](int64_t b, float* scratch) {
+    if (Inside(r, p, b)) {
+      program.Row(b, std::span(in).first(n), std::span(out).first(m), H, scratch);
+      if (!gru) std::memset(dh + b * H, 0, static_cast<size_t>(H) * 4);
+    } else {
+      std::memset(wide + b * G, 0, static_cast<size_t>(G) * 4);
+      if (third != nullptr) std::memset(third + b * G, 0, static_cast<size_t>(G) * 4);
+    }
+    StoreGates(r, p, b);
+  });
+}
+
+/// GRU whose reset comes before the product: z and the last gate, back through the product to r h',
+/// then r.
+void RnnBackwardKernel::ResetStep(const Buffers& r, const Place& p) noexcept {
+  const int64_t H = call_.hidden, G = call_.gates, B = call_.batch;
+  float *dh = Floats(r, dh_at_), *wide = Floats(r, wide_at_), *h = Floats(r, h_at_);
+  float *third = Floats(r, third_at_), *reset = Floats(r, reset_at_);
+  const auto d = static_cast<size_t>(p.d);
+  const Operand in1[] = {GateOf(r, p, 0), GateOf(r, p, 2), {h, H}, {dh, H}};
+  const Operand out1[] = {{wide, G}, {wide + 2 * H, G}, {dh, H}};
+  tasks_.Run(r.workspace, [&](int64_t b, float* scratch) {
+    std::memset(wide + b * G, 0, static_cast<size_t>(G) * 4);
+    if (Inside(r, p, b)) first_[d].Row(b, in1, out1, H, scratch);
+    if (compute_ != DType::kFloat32) StoreGates(r, p, b);
+  });
+  std::memset(reset, 0, static_cast<size_t>(B * H) * 4);
+  reset_product_.Run(Source(r, p) + 2 * H * SizeOf(compute_), reset, r.workspace);
+  const Operand in2[] = {GateOf(r, p, 1), {h, H}, {reset, H}, {dh, H}};
+  const Operand out2[] = {{wide + H, G}, {dh, H}, {third, H}};
+  tasks_.Run(r.workspace, [&](int64_t b, float* scratch) {
+    if (Inside(r, p, b)) {
+      second_[d].Row(b, in2, out2, H, scratch);
+    } else {
+      std::memset(third + b * H, 0, static_cast<size_t>(H) * 4);
+    }
+    StoreGates(r, p, b);
+  });
+}
+
+/// dP, row after row.
+void RnnBackwardKernel::AddPeepholes(const Buffers& r, const Place& p) noexcept {
+  const int64_t H = call_.hidden;
+  const float *wide = Floats(r, wide_at_), *before = CellBefore(r, p);
+  const float* c = static_cast<const float*>(In(r, kState)) + p.first * H;
+  float* dp = Floats(r, dp_at_);
+  for (int64_t b = 0; b < call_.batch; ++b) {
+    if (!Inside(r, p, b)) continue;
+    const float* row = wide + b * call_.gates;
+    for (int64_t j = 0; j < H; ++j) {
+      dp[j] += row[j] * before[b * H + j];
+      dp[H + j] += row[H + j] * c[b * H + j];
+      dp[2 * H + j] += row[2 * H + j] * before[b * H + j];
+    }
+  }
+}
+
+void RnnBackwardKernel::Step(const Buffers& r, const Place& p) noexcept {
+  LoadHidden(r, p);
+  if (cell().reset_first()) {
+    ResetStep(r, p);
+  } else {
+    CellStep(r, p);
+  }
+  if (p_at_ >= 0) AddPeepholes(r, p);
+  product_.Run(Source(r, p), Floats(r, dh_at_), r.workspace);
+}
+
+void RnnBackwardKernel::Run(std::span<const void* const> inputs, std::span<void* const> outputs,
+                            void* workspace, const RunContext&) noexcept {
+  const Buffers r{inputs, outputs, workspace};
+  const int64_t row = call_.batch * call_.hidden;
+  for (int64_t d = 0; d < call_.directions(); ++d) {
+    StartDirection(r, d);
+    for (int64_t i = call_.steps; i-- > 0;) {
+      const int64_t t = call_.Step(d, i);
+      Step(r, {d, t, (d * call_.steps + t) * call_.batch, i == 0});
+    }
+    StoreRow(out_[kDh0].dtype, Floats(r, dh_at_), Out(r, kDh0), d * row, row);
+    StoreRow(out_[kDc0].dtype, Floats(r, dc_at_), Out(r, kDc0), d * row, row);
+    if (dp_at_ >= 0)
+      StoreRow(out_[kDp].dtype, Floats(r, dp_at_), Out(r, kDp), d * 3 * call_.hidden,
+               3 * call_.hidden);
+  }
+}
+
+}  // namespace
+
+std::string DeclinesRnnBackward(const CallSpec& call, const PrepareOptions&) {
+  if (std::string reason = DeclinesUnlessFloat(call, kLengths); !reason.empty()) return reason;
+  return DeclinesEmpty(call);
+}
+
+PrepareResult PrepareRnnBackward(const CallSpec& call, const PrepareOptions& options) {
+  return CatchOneDnn("a recurrent layer's backward pass",
+                     [&] { return RnnBackwardKernel::Prepare(call, options); });
+}
+
+}  // namespace ampc::cpu
