@@ -18,7 +18,7 @@ namespace {
 Result<ir::ValueId> Accumulate(ir::Module& module, std::string_view name, ir::ValueId value) {
   ir::Graph &train = *module.train, &apply = *module.apply;
   const ir::TensorType t = train.type(value);
-  const DType acc = t.dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+  const DType acc = AccOf(t.dtype);
   const ir::StateId state = module.AddState({.name = fmt::format("sum:{}", name),
                                              .type = module.types.Intern(acc, t.dims),
                                              .role = ir::Role::kAccumulator});

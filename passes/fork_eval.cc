@@ -28,7 +28,7 @@ bool IsPerSample(const std::string& name) {
 ValueId MaskedSum(ir::Builder& b, ValueId each, ValueId valid) {
   if (b.failed()) return kNone;
   const ir::TensorType t = b.type(each);
-  const DType acc = t.dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+  const DType acc = AccOf(t.dtype);
   if (valid != kNone) {
     Dims dims(t.dims.size(), 1);
     dims[0] = t.dims[0];

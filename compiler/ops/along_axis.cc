@@ -54,11 +54,6 @@ Status LowerCumProd(LowerContext& c) {
   return {};
 }
 
-Status InferSame(InferContext& c) {
-  c.outputs = {c.in(0)};
-  return {};
-}
-
 Status LowerCumProdGrad(LowerContext& c) {
   c.Call("cumprod_bwd", Cumulation(c.attrs(), c.attrs().Int("axis")), {c.in(0), c.in(1)},
          {c.out(0)});
@@ -100,8 +95,6 @@ struct Recurrence {
         backwards ? 1 : 0, declared, state, own, text, names);
   }
 };
-
-DType AccOf(DType t) { return t == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32; }
 
 Result<std::string> BodyCumProd(const BodyContext& c) {
   const DType dtype = c.inputs[0]->dtype, acc = AccOf(dtype);

@@ -17,8 +17,6 @@ namespace {
 
 using ir::ValueId;
 
-DType AccOf(DType t) { return t == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32; }
-
 struct Sizes {
   int64_t b, h, g, t, s, d, e;  // batch, heads, heads of keys, queries, keys, their length, values'
 

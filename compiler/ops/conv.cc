@@ -188,12 +188,6 @@ Status LowerConvTranspose(LowerContext& c) {
 // ---- own ops: geometry in attributes, the result's dims in `dims`
 // ------------------------------------------------------
 
-Status InferFromDims(InferContext& c) {
-  const auto to = static_cast<DType>(c.attrs.Int("to", static_cast<int64_t>(c.in(0).dtype)));
-  c.outputs = {{to, c.attrs.Ints("dims")}};
-  return {};
-}
-
 Attrs GeometryParams(const Attrs& attrs) {
   Attrs p;
   for (std::string_view name : {"strides", "dilations", "pads"}) p.Set(name, attrs.Ints(name));

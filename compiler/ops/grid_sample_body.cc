@@ -208,8 +208,6 @@ class GridText {
   std::string text_;
 };
 
-DType AccOf(DType t) { return t == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32; }
-
 std::string ZerosText(const ir::TensorType& type) {
   return fmt::format(
       "n = Constant <value_ints = [{}]> ()\nz = ConstantOfShape <value = float[1] {{0}}> (n)\n"

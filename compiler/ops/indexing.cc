@@ -11,11 +11,6 @@ namespace {
 
 using ir::ValueId;
 
-int64_t NormalAxis(const Attrs& attrs, size_t rank, int64_t fallback = 0) {
-  const int64_t axis = attrs.Int("axis", fallback);
-  return axis < 0 ? axis + static_cast<int64_t>(rank) : axis;
-}
-
 ValueId ZerosLike(GradContext& g, ValueId v) {
   const ir::TensorType type = g.type(v);
   return g.b.Expand(g.b.Scalar(type.dtype, 0), type.dims);
@@ -83,7 +78,7 @@ Status GradGatherND(GradContext& g) {
 void GradExtreme(GradContext& g, const Family& f) {
   const ValueId data = g.x(0), updates = g.x(2);
   const DType dtype = g.type(data).dtype;
-  const DType acc = dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+  const DType acc = AccOf(dtype);
   const ValueId hit = g.b.Map("x0 == x1", {updates, f.Gather(g.b, g.y())}, acc);
   const ValueId own = g.b.Map("x0 == x1", {data, g.y()}, acc);
   const ValueId count = f.Scatter(g.b, own, hit, "add");
@@ -99,7 +94,7 @@ void GradProduct(GradContext& g, const Family& f) {
   const DType dtype = g.type(updates).dtype;
   if (g.Needs(0)) g.Set(0, f.Scatter(g.b, g.dy(), updates, "mul"));
   if (!g.Needs(2)) return;
-  const DType acc = dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+  const DType acc = AccOf(dtype);
   const ValueId flow = g.b.Map("x0 * x1", {g.dy(), g.x(0)}, acc);
   const ValueId product =
       f.Scatter(g.b, flow, g.b.Map("where(x0 == 0, 1, x0)", {updates}, acc), "mul");
@@ -127,13 +122,14 @@ Status GradScatterElements(GradContext& g) { return GradScatter(g, Elements(g));
 Status GradScatterND(GradContext& g) { return GradScatter(g, Tuples(g)); }
 
 Status LowerGatherElements(LowerContext& c) {
-  c.Call("gather_elements", {{"axis", NormalAxis(c.attrs(), c.desc(c.in(0)).dims.size())}},
+  c.Call("gather_elements",
+         {{"axis", NormalAxis(c.attrs().Int("axis"), c.desc(c.in(0)).dims.size())}},
          {c.in(0), c.in(1)}, {c.out(0)});
   return {};
 }
 Status LowerScatterElements(LowerContext& c) {
   c.Call("scatter_elements",
-         {{"axis", NormalAxis(c.attrs(), c.desc(c.in(0)).dims.size())},
+         {{"axis", NormalAxis(c.attrs().Int("axis"), c.desc(c.in(0)).dims.size())},
           {"reduction", std::string(c.attrs().String("reduction", "none"))}},
          {c.in(0), c.in(1), c.in(2)}, {c.out(0)});
   return {};
@@ -177,7 +173,7 @@ Status LowerTopK(LowerContext& c) {
   const HostTensor* k = c.Constant(1);
   if (k == nullptr) return BadInput("E0108", "'K' is not known at compile time");
   c.Call("topk",
-         {{"axis", NormalAxis(c.attrs(), x.size(), -1)},
+         {{"axis", NormalAxis(c.attrs().Int("axis", -1), x.size())},
           {"k", k->GetInt(0)},
           {"largest", c.attrs().Int("largest", 1)}},
          {c.in(0)}, {c.out(0), c.num_outputs() > 1 ? c.out(1) : ir::kNone});
@@ -209,7 +205,7 @@ Status GradOneHot(GradContext& g) {
 }
 
 Status LowerOneHot(LowerContext& c) {
-  c.Call("one_hot", {{"axis", NormalAxis(c.attrs(), c.desc(c.out(0)).dims.size(), -1)}},
+  c.Call("one_hot", {{"axis", NormalAxis(c.attrs().Int("axis", -1), c.desc(c.out(0)).dims.size())}},
          {c.in(0), c.in(2)}, {c.out(0)});
   return {};
 }

@@ -428,4 +428,15 @@ void FillDefaults(ir::Module& module, const OpDef& op, Attrs& attrs) {
   }
 }
 
+Status InferSame(InferContext& c) {
+  c.outputs = {c.in(0)};
+  return {};
+}
+
+Status InferFromDims(InferContext& c) {
+  const auto to = static_cast<DType>(c.attrs.Int("to", static_cast<int64_t>(c.in(0).dtype)));
+  c.outputs = {{to, c.attrs.Ints("dims")}};
+  return {};
+}
+
 }  // namespace ampc

@@ -59,8 +59,6 @@ Attrs RowAttrs(const Rows& rows, const Attrs& attrs) {
   return a;
 }
 
-DType AccOf(DType t) { return t == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32; }
-
 // ---- what ONNX's inference takes on trust
 // ------------------------------------------------------------------------------
 

@@ -42,8 +42,7 @@ Status CheckLoss(const InferContext& c, size_t scores, size_t labels, size_t wei
   return {};
 }
 
-DType Acc(DType t) { return t == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32; }
-int AccNumber(const BodyContext& c) { return static_cast<int>(Acc(c.inputs[0]->dtype)); }
+int AccNumber(const BodyContext& c) { return static_cast<int>(AccOf(c.inputs[0]->dtype)); }
 int Number(const ir::TensorType& t) { return static_cast<int>(t.dtype); }
 
 Operand In(LowerContext& c, size_t i) { return i < c.num_inputs() ? c.in(i) : ir::kNone; }
@@ -55,7 +54,7 @@ Status InferCrossEntropy(InferContext& c) {
   AMPC_TRY(CheckLoss(c, 0, 1, 2));
   const ir::TensorType& s = c.in(0);
   const Dims loss = c.attrs.String("reduction", "mean") == "none" ? LabelDims(s) : Dims{};
-  c.outputs = {{s.dtype, loss}, s, {Acc(s.dtype), {}}};
+  c.outputs = {{s.dtype, loss}, s, {AccOf(s.dtype), {}}};
   return {};
 }
 
@@ -219,7 +218,7 @@ Status InferNll(InferContext& c) {
   AMPC_TRY(CheckLoss(c, 0, 1, 2));
   const ir::TensorType& s = c.in(0);
   c.outputs = {{s.dtype, c.attrs.String("reduction", "mean") == "none" ? LabelDims(s) : Dims{}},
-               {Acc(s.dtype), {}}};
+               {AccOf(s.dtype), {}}};
   return {};
 }
 

@@ -85,7 +85,7 @@ std::string TransposeText(std::string_view out, std::string_view in, size_t rank
 }
 
 Result<std::string> BodyMatMulEx(const BodyContext& c) {
-  const DType compute = c.inputs[0]->dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+  const DType compute = AccOf(c.inputs[0]->dtype);
   std::string text;
   for (int i = 0; i < 2; ++i) {
     const size_t rank = c.inputs[static_cast<size_t>(i)]->dims.size();

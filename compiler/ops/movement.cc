@@ -14,10 +14,6 @@
 namespace ampc {
 namespace {
 
-int64_t NormalAxis(int64_t axis, size_t rank) {
-  return axis < 0 ? axis + static_cast<int64_t>(rank) : axis;
-}
-
 // y[i] = x[offset + i * strides]
 void EmitCopy(LowerContext& c, Operand x, Operand y, int64_t offset, std::vector<int64_t> strides) {
   c.Call("copy", {{"offset", offset}, {"strides", std::move(strides)}}, {x}, {y});
@@ -92,11 +88,6 @@ Result<Window> SliceWindow(const Dims& dims, const HostTensor* starts, const Hos
 // The adjoint of reading a window: SliceGrad(dy) writes dy into zeros of `dims`.
 ir::ValueId SliceGrad(ir::Builder& b, ir::ValueId dy, const Dims& dims, const Window& w) {
   return b.Own("SliceGrad", {dy}, {{"dims", dims}, {"start", w.start}, {"step", w.step}});
-}
-
-Status InferSliceGrad(InferContext& c) {
-  c.outputs = {{c.in(0).dtype, c.attrs.Ints("dims")}};
-  return {};
 }
 
 Status LowerSliceGrad(LowerContext& c) {
@@ -348,11 +339,6 @@ Status LowerPad(LowerContext& c) {
 // ---- Gather
 // ----------------------------------------------------------------------------------------------------------
 
-Status InferGatherGrad(InferContext& c) {
-  c.outputs = {{c.in(0).dtype, c.attrs.Ints("dims")}};
-  return {};
-}
-
 Status GradGather(GradContext& g) {
   if (!g.Needs(0)) return {};
   const Dims dims = g.type(g.x(0)).dims;
@@ -381,7 +367,7 @@ Status LowerGatherGrad(LowerContext& c) {
 Result<std::string> BodyGatherGrad(const BodyContext& c) {
   const Dims& dims = c.outputs[0]->dims;
   const auto axis = static_cast<size_t>(c.attrs.Int("axis"));
-  const DType compute = c.inputs[0]->dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+  const DType compute = AccOf(c.inputs[0]->dtype);
   int64_t outer = 1, inner = 1;
   for (size_t i = 0; i < axis; ++i) outer *= dims[i];
   for (size_t i = axis + 1; i < dims.size(); ++i) inner *= dims[i];
@@ -412,11 +398,6 @@ Status LowerToLayout(LowerContext& c) {
   } else {
     EmitCopy(c, c.in(0), c.out(0), 0, StridesOf(x.dims, x.layout));
   }
-  return {};
-}
-
-Status InferSame(InferContext& c) {
-  c.outputs = {c.in(0)};
   return {};
 }
 
@@ -456,13 +437,13 @@ constexpr OpDef kOps[] = {
     {.name = "Gather", .since = 13, .in = 2, .grad = GradGather, .lower = LowerGather},
     {.domain = kOwnDomain,
      .name = "SliceGrad",
-     .infer = InferSliceGrad,
+     .infer = InferFromDims,
      .lower = LowerSliceGrad,
      .body = BodySliceGrad},
     {.domain = kOwnDomain,
      .name = "GatherGrad",
      .in = 2,
-     .infer = InferGatherGrad,
+     .infer = InferFromDims,
      .grad = GradGatherGrad,
      .lower = LowerGatherGrad,
      .body = BodyGatherGrad},

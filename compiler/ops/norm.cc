@@ -126,7 +126,7 @@ std::vector<int64_t> AllButChannels(const ir::TensorType& x) {
 // With stored statistics the op is an affine map of each channel.
 Status GradBatchNorm(GradContext& g) {
   const ir::TensorType x = g.type(g.x(0));
-  const DType acc = x.dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+  const DType acc = AccOf(x.dtype);
   const Attrs epsilon{{"epsilon", g.attrs().Float("epsilon", 1e-5)}};
   const ir::ValueId scale = PerChannel(g, g.x(1)), mean = PerChannel(g, g.x(3)),
                     var = PerChannel(g, g.x(4));
@@ -177,9 +177,7 @@ Status GradBatchNormTrain(GradContext& g) {
   return {};
 }
 
-DType AccType(const BodyContext& c) {
-  return c.inputs[0]->dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
-}
+DType AccType(const BodyContext& c) { return AccOf(c.inputs[0]->dtype); }
 int Acc(const BodyContext& c) { return static_cast<int>(AccType(c)); }
 
 std::string ChannelSum(const BodyContext& c, std::string_view name, std::string_view x) {

@@ -10,8 +10,6 @@
 namespace ampc {
 namespace {
 
-DType AccOf(DType t) { return t == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32; }
-
 Dims Kept(Dims dims, const std::vector<int64_t>& axes) {
   for (const int64_t a : axes) dims[static_cast<size_t>(a)] = 1;
   return dims;

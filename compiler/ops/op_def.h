@@ -92,10 +92,19 @@ struct InferContext {
   bool has(size_t i) const { return i < inputs.size() && inputs[i] != nullptr; }
 };
 using InferFn = Status (*)(InferContext&);
+/// Output 0 has the type of slot 0.
+Status InferSame(InferContext&);
+/// Output 0 has the dims of attribute "dims", and the dtype of attribute "to" or of slot 0.
+Status InferFromDims(InferContext&);
 
 /// What a node of a standard op may not be, where ONNX's own inference does not look (it computes
 /// output shapes and takes the rest on trust). Null inputs are left out. Errors are E0107.
 using CheckFn = Status (*)(const Attrs&, std::span<const ir::TensorType* const> inputs);
+
+/// A negative axis counts from the end.
+constexpr int64_t NormalAxis(int64_t axis, size_t rank) {
+  return axis < 0 ? axis + static_cast<int64_t>(rank) : axis;
+}
 
 // ---- gradients
 // -----------------------------------------------------------------------------------------------------

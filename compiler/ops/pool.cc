@@ -129,11 +129,6 @@ Status GradMaxPoolIndexed(GradContext& g) {
   return {};
 }
 
-Status InferFromDims(InferContext& c) {
-  c.outputs = {{c.in(0).dtype, c.attrs.Ints("dims")}};
-  return {};
-}
-
 Status LowerMaxPoolGrad(LowerContext& c) {
   c.Call("pool_max_bwd", WindowParams(c.attrs()), {c.in(0), c.in(1)}, {c.out(0)});
   return {};
@@ -162,8 +157,7 @@ int64_t Plane(const Dims& dims) { return NumElements(std::span(dims).subspan(2))
 // ONNX's Indices count through the whole tensor: the plane's part is the remainder.
 Result<std::string> BodyMaxPoolIndexed(const BodyContext& c) {
   const Dims &x = c.inputs[0]->dims, &y = c.outputs[0]->dims;
-  const int compute =
-      static_cast<int>(c.inputs[0]->dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32);
+  const int compute = static_cast<int>(AccOf(c.inputs[0]->dtype));
   return fmt::format(
       "w = Cast <to = {}> (i0)\nm, i = MaxPool <{}> (w)\nn = Constant <value_int = {}> ()\nr = Mod "
       "(i, n)\n"
@@ -173,8 +167,7 @@ Result<std::string> BodyMaxPoolIndexed(const BodyContext& c) {
 
 Result<std::string> BodyMaxPoolGrad(const BodyContext& c) {
   const Dims &x = c.outputs[0]->dims, &y = c.inputs[0]->dims;
-  const int compute =
-      static_cast<int>(c.inputs[0]->dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32);
+  const int compute = static_cast<int>(AccOf(c.inputs[0]->dtype));
   const int64_t planes = x[0] * x[1];
   return fmt::format(
       "w = Cast <to = {0}> (i0)\nix = Cast <to = 7> (i1)\nfs = Constant <value_ints = [{1}, {2}]> "
@@ -216,8 +209,7 @@ Status LowerAveragePoolGrad(LowerContext& c) {
 // padded) positions.
 Result<std::string> BodyAveragePoolGrad(const BodyContext& c) {
   const Dims &x = c.outputs[0]->dims, &y = c.inputs[0]->dims;
-  const int compute =
-      static_cast<int>(c.inputs[0]->dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32);
+  const int compute = static_cast<int>(AccOf(c.inputs[0]->dtype));
   const std::vector<int64_t> k = c.attrs.Ints("kernel_shape"), s = c.attrs.Ints("strides"),
                              d = c.attrs.Ints("dilations"), p = c.attrs.Ints("pads");
   const size_t n = k.size(), rank = n + 2;

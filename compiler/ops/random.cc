@@ -119,8 +119,7 @@ Result<std::string> BodyDropoutTrain(const BodyContext& c) {
         "kb{1} = BitwiseAnd (sb{0}, low)\n",
         r, r + 1);
   }
-  const int acc =
-      static_cast<int>(c.inputs[0]->dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32);
+  const int acc = static_cast<int>(AccOf(c.inputs[0]->dtype));
   return t + fmt::format(
                  "qs = Constant <value_ints = [{0}, 1]> ()\nra = Reshape <allowzero = 1> (a10, "
                  "qs)\nrb = Reshape <allowzero = 1> (b10, qs)\nrc = Reshape <allowzero = 1> (c10, "

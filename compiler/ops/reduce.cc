@@ -93,7 +93,7 @@ Status GradExtreme(GradContext& g) {
   AMPC_ASSIGN(const std::vector<int64_t> axes, AxesOf(g));
   AMPC_ASSIGN(const ir::ValueId dy, Kept(g, g.dy()));
   AMPC_ASSIGN(const ir::ValueId y, Kept(g, g.y()));
-  const DType acc = g.type(g.x(0)).dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+  const DType acc = AccOf(g.type(g.x(0)).dtype);
   const ir::ValueId hit = g.b.Map("x0 == x1", {g.x(0), y}, acc);
   const ir::ValueId count = g.b.ReduceSum(hit, axes, true);
   g.Set(0, g.b.Map("where(x1 > 0, x0 / x2, 0)", {dy, hit, count}, g.type(g.x(0)).dtype));
@@ -111,7 +111,7 @@ Status GradProd(GradContext& g) {
   if (!g.Needs(0)) return {};
   AMPC_ASSIGN(const std::vector<int64_t> axes, AxesOf(g));
   AMPC_ASSIGN(const ir::ValueId dy, Kept(g, g.dy()));
-  const DType acc = g.type(g.x(0)).dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+  const DType acc = AccOf(g.type(g.x(0)).dtype);
   const ir::ValueId nonzero = g.b.Map("where(x0 == 0, 1, x0)", {g.x(0)}, acc);
   const ir::ValueId product =
       g.b.Op("ReduceProd", {nonzero, g.b.Ints(axes)},

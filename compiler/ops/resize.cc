@@ -89,7 +89,7 @@ Status InferInterpolate(InferContext& c) {
 Status LowerInterpolate(LowerContext& c) {
   const TensorDesc& x = c.desc(c.in(0));
   AMPC_ASSIGN(const std::vector<AxisTaps> taps, ReadTaps(c.attrs(), x.dims));
-  EmitAxes(c, taps, x.dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32, 0);
+  EmitAxes(c, taps, AccOf(x.dtype), 0);
   return {};
 }
 
@@ -148,7 +148,7 @@ Result<std::string> BodyInterpolate(const BodyContext& c) {
         "o0 = Cast <to = {}> (z)\n",
         ListText(c.outputs[0]->dims), to);
   }
-  const DType acc = c.inputs[0]->dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+  const DType acc = AccOf(c.inputs[0]->dtype);
   std::string text = fmt::format("t0 = Cast <to = {}> (i0)\n", static_cast<int>(acc));
   size_t step = 0;
   for (const AxisTaps& t : taps) {

@@ -29,8 +29,6 @@ std::string_view GradName(RnnKind kind) {
   return kind == RnnKind::kRnn ? "RnnGrad" : kind == RnnKind::kGru ? "GruGrad" : "LstmGrad";
 }
 
-DType AccOf(DType t) { return t == DType::kFloat64 ? t : DType::kFloat32; }
-
 // ---- checks
 
 Status CheckDims(std::string_view what, const ir::TensorType* found, const Dims& wanted) {

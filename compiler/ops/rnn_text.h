@@ -26,7 +26,6 @@ class RnnText {
  public:
   explicit RnnText(const BodyContext& c, DType operand) : c_(c), acc_(AccOf(operand)) {}
 
-  static DType AccOf(DType t) { return t == DType::kFloat64 ? t : DType::kFloat32; }
   DType acc() const { return acc_; }
   bool Has(size_t i) const { return i < c_.inputs.size() && c_.inputs[i] != nullptr; }
 

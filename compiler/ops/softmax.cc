@@ -42,8 +42,7 @@ Status InferGrad(InferContext& c) {
 }
 
 Result<std::string> Body(const BodyContext& c, bool log) {
-  const int compute =
-      static_cast<int>(c.inputs[0]->dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32);
+  const int compute = static_cast<int>(AccOf(c.inputs[0]->dtype));
   const std::string head = fmt::format(
       "y = Cast <to = {0}> (i0)\ndy = Cast <to = {0}> (i1)\na = Constant <value_ints = [{1}]> ()\n",
       compute, c.attrs.Int("axis"));

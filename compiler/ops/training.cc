@@ -24,7 +24,6 @@ std::vector<Operand> Outputs(LowerContext& c) {
   for (size_t i = 0; i < c.num_outputs(); ++i) v.push_back(c.out(i));
   return v;
 }
-DType Acc(DType t) { return t == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32; }
 int Number(DType t) { return static_cast<int>(t); }
 
 // ---- UnscaleCheck: [scale], g1..gn -> u1..un, found_inf, norm
@@ -34,7 +33,7 @@ Status InferUnscaleCheck(InferContext& c) {
   c.outputs.clear();
   DType acc = DType::kFloat32;
   for (size_t i = 1; i < c.inputs.size(); ++i) {
-    acc = Acc(c.in(i).dtype);
+    acc = AccOf(c.in(i).dtype);
     c.outputs.push_back({acc, c.in(i).dims});
   }
   c.outputs.push_back({DType::kBool, {}});

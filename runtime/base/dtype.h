@@ -58,6 +58,8 @@ constexpr bool IsFloat(DType t) {
 }
 /// fp16 or bf16.
 constexpr bool IsLow(DType t) { return t == DType::kFloat16 || t == DType::kBFloat16; }
+/// What floats of a type are summed in: double for double, else fp32.
+constexpr DType AccOf(DType t) { return t == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32; }
 constexpr bool IsInteger(DType t) { return t != DType::kNone && t != DType::kBool && !IsFloat(t); }
 
 /// ONNX text names: "float", "float16", "bfloat16", "double", "int64", …

@@ -106,7 +106,4 @@ Status AddGradientNodes(Instance& instance, const Sample& sample);
 /// Runs every node of a graph with the reference kernels and adds what they compute to `values`.
 Status EvaluateGraph(const ir::Graph& graph, Values& values);
 
-/// float32, or float64 for float64.
-inline DType AccOf(DType t) { return t == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32; }
-
 }  // namespace ampc::conformance
