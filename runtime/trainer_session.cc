@@ -159,26 +159,19 @@ Status Session::CheckOutputs() {
 
 /// An output that takes the place of another, or of a file that is read, would lose it.
 Status Session::CheckApart() const {
-  std::vector<std::pair<std::filesystem::path, std::string>> taken;
-  std::error_code ignored;
-  const auto add = [&](const std::string& file, std::string what) {
-    taken.emplace_back(std::filesystem::weakly_canonical(file, ignored), std::move(what));
-  };
-  add(path_, "the plan");
-  for (std::string_view flag : {"data", "eval-data"}) {
-    for (const Option& option : settings_.All(flag))
-      if (!option.head.empty()) add(option.head, fmt::format("a file of --{}", flag));
+  FilePlaces places;
+  places.Add(path_, "the plan");
+  for (std::string_view flag : {"data", "eval-data", "init-from"}) {
+    for (const Option& option : settings_.All(flag)) {
+      if (!option.head.empty()) places.Add(option.head, fmt::format("a file of --{}", flag));
+    }
   }
   for (std::string_view flag : kOutputFlags) {
     const std::string file = settings_.Text(flag);
-    const bool special =
-        std::filesystem::exists(file, ignored) && !std::filesystem::is_regular_file(file, ignored);
-    if (file.empty() || special) continue;
-    const auto path = std::filesystem::weakly_canonical(file, ignored);
-    for (const auto& [other, what] : taken) {
-      if (other == path) return UsageError("E0973", "--{}: '{}' is {}", flag, file, what);
-    }
-    add(file, fmt::format("the file of --{}", flag));
+    if (file.empty()) continue;
+    if (const std::string_view what = places.Find(file); !what.empty())
+      return UsageError("E0973", "--{}: '{}' is {}", flag, file, what);
+    places.Add(file, fmt::format("the file of --{}", flag));
   }
   return {};
 }

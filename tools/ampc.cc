@@ -19,6 +19,24 @@
 namespace ampc {
 namespace {
 
+/// -o never takes the place of what is read.
+Status CheckOutput(const Settings& settings, const std::string& model) {
+  const std::string output = settings.Text("output");
+  FilePlaces places;
+  places.Add(model, "the model itself");
+  for (std::string_view flag : {"recipe", "policy"}) {
+    if (const std::string file = settings.Text(flag); !file.empty())
+      places.Add(file, fmt::format("the file of --{}", flag));
+  }
+  for (const Option& loss : settings.All("loss")) {
+    for (std::string_view key : {"weight", "pos_weight"})
+      if (loss.Has(key)) places.Add(loss.Text(key), fmt::format("the {} of --loss", key));
+  }
+  const std::string_view what = output.empty() ? std::string_view() : places.Find(output);
+  if (what.empty()) return {};
+  return UsageError("E0609", "-o {} is {}, which would be lost", output, what);
+}
+
 Status WriteText(const std::string& path, const std::string& text) {
   AMPC_ASSIGN(AtomicFile file, AtomicFile::Create(path));
   AMPC_TRY(file.Append(text));
@@ -163,11 +181,7 @@ Status Run(const Settings& settings) {
       !settings.Switch("quiet"))
     std::fprintf(stderr,
                  "note: --forward-only evaluates in fp32; --eval-precision same has casts\n");
-  std::error_code none_there;
-  if (const std::string output = settings.Text("output");
-      !output.empty() && std::filesystem::equivalent(model, output, none_there)) {
-    return UsageError("E0609", "-o {} is the model itself, which would be lost", output);
-  }
+  AMPC_TRY(CheckOutput(settings, model));
   Diagnostics diagnostics;
   diagnostics.explaining = settings.Given("explain") || settings.Switch("verbose");
   if (settings.Switch("info")) {

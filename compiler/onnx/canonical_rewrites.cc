@@ -15,7 +15,8 @@ using ir::ValueId;
 Result<int64_t> BlockSize(CanonicalContext& c, SourceNode& n, bool divides_space) {
   const Dims& x = c.type(n, 0).dims;
   const int64_t size = n.attrs.Int("blocksize");
-  if (x.size() != 4 || size <= 0)
+  constexpr int64_t kLargest = 1 << 20;  // its square is still a number
+  if (x.size() != 4 || size <= 0 || size > kLargest)
     return BadInput("E0107",
                     "an input of rank 4 and a positive blocksize are expected, found {} and {}",
                     ToString(x), size);
@@ -25,11 +26,18 @@ Result<int64_t> BlockSize(CanonicalContext& c, SourceNode& n, bool divides_space
   return size;
 }
 
+Result<bool> ColumnsFirst(const SourceNode& n) {
+  const std::string_view mode = n.attrs.String("mode", "DCR");
+  if (mode != "DCR" && mode != "CRD")
+    return BadInput("E0107", "mode '{}': DCR or CRD is expected", mode);
+  return mode == "CRD";
+}
+
 Status DepthToSpace(CanonicalContext& c, SourceNode& n) {
   AMPC_ASSIGN(const int64_t size, BlockSize(c, n, false));
   const Dims x = c.type(n, 0).dims;
   const int64_t channels = x[1] / (size * size);
-  const bool columns_first = n.attrs.String("mode", "DCR") == "CRD";
+  AMPC_ASSIGN(const bool columns_first, ColumnsFirst(n));
   const Dims split = columns_first ? Dims{x[0], channels, size, size, x[2], x[3]}
                                    : Dims{x[0], size, size, channels, x[2], x[3]};
   const std::vector<int64_t> perm = columns_first ? std::vector<int64_t>{0, 1, 4, 2, 5, 3}
@@ -43,7 +51,7 @@ Status SpaceToDepth(CanonicalContext& c, SourceNode& n) {
   AMPC_ASSIGN(const int64_t size, BlockSize(c, n, true));
   const Dims x = c.type(n, 0).dims;
   const Dims split = {x[0], x[1], x[2] / size, size, x[3] / size, size};
-  const bool columns_first = n.attrs.String("mode", "DCR") == "CRD";
+  AMPC_ASSIGN(const bool columns_first, ColumnsFirst(n));
   const std::vector<int64_t> perm = columns_first ? std::vector<int64_t>{0, 1, 3, 5, 2, 4}
                                                   : std::vector<int64_t>{0, 3, 5, 1, 2, 4};
   const ValueId moved = c.b.Transpose(c.b.Reshape(n.inputs[0], split), perm);
@@ -61,7 +69,8 @@ Status Hardmax(CanonicalContext& c, SourceNode& n) {
   if (axis < 0 || axis > rank || (axis == rank && !flattens))
     return BadInput("E0107", "axis {} of an input of rank {}", n.attrs.Int("axis"), rank);
   ValueId x = n.inputs[0];
-  if (flattens) {
+  // OneHot wants indices of some rank, so a line becomes a row, too.
+  if (flattens || rank == 1) {
     const auto split = type.dims.begin() + axis;
     x = c.b.Reshape(x,
                     Dims{std::accumulate(type.dims.begin(), split, int64_t{1}, std::multiplies<>()),
@@ -166,6 +175,16 @@ Status CumProd(CanonicalContext& c, SourceNode& n) {
   return c.b.TakeStatus();
 }
 
+// ONNX's inference gives a result of rank 0 no shape: one tuple is looked up as a list of one.
+Status GatherND(CanonicalContext& c, SourceNode& n) {
+  const Dims x = c.type(n, 0).dims, indices = c.type(n, 1).dims;
+  const bool scalar = indices.size() == 1 && indices[0] == static_cast<int64_t>(x.size());
+  if (!scalar || n.attrs.Int("batch_dims") != 0) return {};
+  const ValueId tuples = c.b.Reshape(n.inputs[1], Dims{1, indices[0]});
+  n.Replace(c.b.Reshape(c.b.Op("GatherND", {n.inputs[0], tuples}), Dims{}));
+  return c.b.TakeStatus();
+}
+
 }  // namespace
 
 Status CanonicalPadMode(CanonicalContext& c, SourceNode& n) {
@@ -181,7 +200,7 @@ namespace {
 constexpr CanonicalRow kRules[] = {
     {"DepthToSpace", DepthToSpace, true}, {"SpaceToDepth", SpaceToDepth, true},
     {"Hardmax", Hardmax, true},           {"Compress", Compress, true},
-    {"CumProd", CumProd, true},
+    {"CumProd", CumProd, true},           {"GatherND", GatherND},
 };
 
 }  // namespace

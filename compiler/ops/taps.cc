@@ -228,6 +228,8 @@ Result<std::vector<AxisTaps>> ResizeTaps(const Attrs& attrs, const Dims& x, cons
   for (size_t i = 0; i < n; ++i) {
     const auto at = static_cast<int64_t>(i), axis = axes[i];
     Axis a{axis, x[static_cast<size_t>(axis)], y[static_cast<size_t>(axis)], 1, 1};
+    if (scales != nullptr && !(scales->GetDouble(at) > 0))
+      return BadInput("E0107", "scale {} of axis {}", scales->GetDouble(at), axis);
     const bool same = scales != nullptr ? scales->GetDouble(at) == 1 : shared == 0 || shared == 1;
     if (a.out == 0 || (!crops && same && a.in == a.out)) continue;
     if (a.in > kMaxLength || a.out > kMaxLength) {

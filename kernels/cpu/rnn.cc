@@ -266,6 +266,8 @@ void RnnForwardKernel::Run(std::span<const void* const> inputs, std::span<void* 
                            void* workspace, const RunContext& context) noexcept {
   const Buffers r{inputs, outputs, workspace};
   const int64_t row = call_.batch * call_.hidden;
+  ref::CheckRnnLengths(static_cast<const int32_t*>(In(r, kLengths)), call_.batch, call_.steps,
+                       context);
   for (int64_t d = 0; d < call_.directions(); ++d) {
     StartDirection(r, d, context);
     for (int64_t i = 0; i < call_.steps; ++i) Step(r, d, call_.Step(d, i));

@@ -330,8 +330,13 @@ PrepareResult prepare::rnn(const CallSpec& call, const PrepareOptions&) {
   AMPC_ASSIGN(auto programs, ParseForward(read.layer));
   RnnPlan plan = MakePlan(call, std::move(read), std::move(programs));
   const int64_t bytes = Forward::Bytes(plan);
-  return MakeKernel([plan = std::move(plan)](const Buffers& run) { Forward(plan, run).Run(); },
-                    bytes);
+  return MakeKernel(
+      [plan = std::move(plan)](const Buffers& run) {
+        CheckRnnLengths(static_cast<const int32_t*>(run.in(4)), plan.call.batch, plan.call.steps,
+                        run.context);
+        Forward(plan, run).Run();
+      },
+      bytes);
 }
 
 PrepareResult prepare::rnn_bwd(const CallSpec& call, const PrepareOptions&) {

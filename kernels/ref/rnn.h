@@ -31,6 +31,15 @@ Result<RnnCall> ReadRnnBackward(const CallSpec& call);
 Result<std::vector<RnnPrograms>> ParseForward(const RnnLayer& layer);
 Result<std::vector<RnnPrograms>> ParseBackward(const RnnLayer& layer);
 
+/// Reports the first row that has fewer than 0 or more than all steps.
+inline void CheckRnnLengths(const int32_t* lengths, int64_t batch, int64_t steps,
+                            const RunContext& context) {
+  for (int64_t b = 0; lengths != nullptr && b < batch; ++b) {
+    if ((lengths[b] < 0 || lengths[b] > steps) && *context.index_error == 0)
+      *context.index_error = b + 1;
+  }
+}
+
 /// How many steps row b has.
 inline int64_t RnnLength(const int32_t* lengths, int64_t b, int64_t steps) {
   if (lengths == nullptr) return steps;

@@ -164,6 +164,31 @@ std::string FollowLinks(const std::string& path) {
   return path;
 }
 
+namespace {
+
+std::string Place(const std::string& file) {
+  std::error_code ignored;
+  const std::filesystem::path whole = std::filesystem::absolute(file, ignored);
+  return std::filesystem::weakly_canonical(whole, ignored).string();
+}
+
+}  // namespace
+
+void FilePlaces::Add(const std::string& file, std::string what) {
+  files_.emplace_back(Place(file), std::move(what));
+}
+
+std::string_view FilePlaces::Find(const std::string& file) const {
+  std::error_code ignored;
+  if (std::filesystem::exists(file, ignored) && !std::filesystem::is_regular_file(file, ignored))
+    return {};
+  const std::string place = Place(file);
+  for (const auto& [other, what] : files_) {
+    if (other == place) return what;
+  }
+  return {};
+}
+
 Status SyncFolder(const std::string& folder) {
   Descriptor dir(OpenRetrying(folder.c_str(), O_RDONLY | O_DIRECTORY));
   if (dir.get() < 0) return Failed("sync the folder", folder, errno);

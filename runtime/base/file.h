@@ -132,6 +132,18 @@ Status SyncFolder(const std::string& folder);
 /// `path` with symbolic links followed to the file that they name, which need not exist.
 std::string FollowLinks(const std::string& path);
 
+/// The files that a run reads and writes, by their places: other spellings and links are the same.
+class FilePlaces {
+ public:
+  /// `what`: "the plan", …
+  void Add(const std::string& file, std::string what);
+  /// What `file` is already; "" when it is none, or a device or a pipe.
+  std::string_view Find(const std::string& file) const;
+
+ private:
+  std::vector<std::pair<std::string, std::string>> files_;
+};
+
 /// Appends bytes [offset, offset + length) of the file `source` to `out`, inside the kernel where
 /// the file systems can do that, without bringing them into this process's memory. Returns
 /// `length`; a source that ends earlier is an error.

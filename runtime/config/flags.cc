@@ -24,7 +24,7 @@ constexpr KeySpec kLossKeys[] = {
     {.name = "weight", .kind = KeyKind::kNumbersOrPath, .heads = "cross-entropy|nll", .help = "class weights: [..] or .npy"},
     {.name = "pos_weight", .kind = KeyKind::kNumbersOrPath, .heads = "bce-logits"},
     {.name = "beta", .kind = KeyKind::kNumber, .fallback = "1", .heads = "smooth-l1", .help = "where the parabola ends; 0: l1", .min = 0},
-    {.name = "delta", .kind = KeyKind::kNumber, .fallback = "1", .heads = "huber", .help = "where the parabola ends", .min = 0},
+    {.name = "delta", .kind = KeyKind::kNumber, .fallback = "1", .heads = "huber", .help = "where the parabola ends", .min = kSmallest},
     {.name = "factor", .kind = KeyKind::kNumber, .fallback = "1", .help = "weight of this loss when several are given"},
 };
 constexpr Choice kMetrics[] = {{"accuracy"}, {"mae"}, {"perplexity", kNotBuilt}};

@@ -255,6 +255,12 @@ def op_cases():
     yield op("Split sizes wrong", [node("Split", ["x", "s"], ["y", "z"])], initializers=[ints("s", [1, 9])])
     yield op("Split sizes wrap", [node("Split", ["x", "s"], ["y", "z"])], initializers=[ints("s", [HUGE * 2 - 1, 5 - HUGE * 2])])
     yield op("Expand huge", [node("Expand", ["x", "s"], ["y"])], initializers=[ints("s", [HUGE, 4, 3])])
+    for size in (0, 1 << 31, 1 << 32, 1 << 62):
+        for name in ("DepthToSpace", "SpaceToDepth"):
+            yield op(f"{name} blocksize {size}", [node(name, ["x"], ["y"], blocksize=size)], "'/y'.*blocksize", inputs=[value("x", (1, 4, 2, 2))])
+    yield op("DepthToSpace mode", [node("DepthToSpace", ["x"], ["y"], blocksize=2, mode="XXX")], "'/y'.*XXX", inputs=[value("x", (1, 4, 2, 2))])
+    yield op("Resize scale 0", [node("Resize", ["x", "", "s"], ["y"])], "'/y'.*scale 0", inputs=[value("x", (1, 1, 2, 2))],
+             initializers=[numpy_helper.from_array(np.array([1, 1, 0, 2], np.float32), "s")])
     yield op("Tile huge", [node("Tile", ["x", "s"], ["y"])], initializers=[ints("s", [1 << 40, 1 << 40])])
     yield op("Tile negative", [node("Tile", ["x", "s"], ["y"])], initializers=[ints("s", [-1, 1])])
     yield op("Pad huge", [node("Pad", ["x", "p"], ["y"])], initializers=[ints("p", [HUGE, HUGE, HUGE, HUGE])])

@@ -29,6 +29,21 @@ std::vector<double> Folded(const std::string& body, int opset = 22) {
   return values;
 }
 
+// ---- edges of small ranks
+// ------------------------------------------------------------------------------------------------------
+
+TEST(ImportRewrites, HardmaxTakesALine) {
+  const std::string x = "x = Constant <value = float[3] {1, 5, 5}> ()\n";
+  EXPECT_EQ(Folded(x + "y = Hardmax (x)\n"), (std::vector<double>{0, 1, 0}));
+  EXPECT_EQ(Folded(x + "y = Hardmax <axis = 0> (x)\n", 11), (std::vector<double>{0, 1, 0}));
+}
+
+TEST(ImportRewrites, GatherNDGivesAScalar) {
+  EXPECT_EQ(Folded("x = Constant <value = float[2,2] {1, 2, 3, 4}> ()\n"
+                   "i = Constant <value = int64[2] {1, 0}> ()\ny = GatherND (x, i)\n"),
+            (std::vector<double>{3}));
+}
+
 // ---- Einsum
 // ----------------------------------------------------------------------------------------------------------
 
