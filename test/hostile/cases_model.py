@@ -258,7 +258,7 @@ def op_cases():
     for size in (0, 1 << 31, 1 << 32, 1 << 62):
         for name in ("DepthToSpace", "SpaceToDepth"):
             yield op(f"{name} blocksize {size}", [node(name, ["x"], ["y"], blocksize=size)], "'/y'.*blocksize", inputs=[value("x", (1, 4, 2, 2))])
-    yield op("DepthToSpace mode", [node("DepthToSpace", ["x"], ["y"], blocksize=2, mode="XXX")], "'/y'.*XXX", inputs=[value("x", (1, 4, 2, 2))])
+    yield op("DepthToSpace mode", [node("DepthToSpace", ["x"], ["y"], blocksize=2, mode="RCD")], "'/y'.*RCD", inputs=[value("x", (1, 4, 2, 2))])
     yield op("Resize scale 0", [node("Resize", ["x", "", "s"], ["y"])], "'/y'.*scale 0", inputs=[value("x", (1, 1, 2, 2))],
              initializers=[numpy_helper.from_array(np.array([1, 1, 0, 2], np.float32), "s")])
     yield op("Tile huge", [node("Tile", ["x", "s"], ["y"])], initializers=[ints("s", [1 << 40, 1 << 40])])
