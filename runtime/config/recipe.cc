@@ -134,9 +134,17 @@ class RecipeReader {
   std::vector<Option> options_;
 };
 
+/// True when the head alone would be read back as it is: no part of it looks like ":key=value".
+bool StandsAlone(const Option& option) {
+  const bool with_options =
+      !option.spec->keys.empty() && FindOptionPart(option.head) != std::string::npos;
+  const Result<ParsedOption> parsed = ParseOptionText(option.head, with_options);
+  return parsed.ok() && parsed->head == option.head && parsed->keys.empty();
+}
+
 ConfigValue OptionValue(const Option& option) {
   ConfigValue head = ConfigValue::Scalar(option.head);
-  if (option.keys.empty()) return head;
+  if (option.keys.empty() && StandsAlone(option)) return head;
   ConfigValue map = ConfigValue::Map();
   map.Set(option.spec->head_key, std::move(head));
   for (const auto& [key, value] : option.keys) map.Set(key, value);

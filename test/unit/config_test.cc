@@ -345,6 +345,19 @@ TEST(Yaml, EveryScalarReadsBack) {
   }
 }
 
+TEST(Recipe, NamesThatLookLikeKeysReadBack) {
+  const auto settings = ParseYaml("data:\n  image: {file: \"a:scale=1b/c.npy\"}\n", "t");
+  ASSERT_TRUE(settings.ok());
+  Settings first(Tool::kAmprun), second(Tool::kAmprun);
+  ASSERT_TRUE(MergeRecipe(first, *settings, ".", "t").ok());
+  EXPECT_EQ(first.All("data").front().head, "a:scale=1b/c.npy");
+  const auto again = ParseYaml(RecipeText(first, ""), "again");
+  ASSERT_TRUE(again.ok());
+  const Status status = MergeRecipe(second, *again, "", "again");
+  ASSERT_TRUE(status.ok()) << status.ToString() << RecipeText(first, "");
+  EXPECT_EQ(second.All("data").front().head, "a:scale=1b/c.npy");
+}
+
 TEST(Yaml, RefusesHostileText) {
   const std::string cases[] = {
       "a: &x 1\nb: *x\n",   // alias
