@@ -22,4 +22,12 @@ void GradContext::Set(size_t i, ir::ValueId dx) {
 
 Status NoGradient(GradContext&) { return {}; }
 
+void TakePlace(ir::Graph& graph, ir::NodeId id, ir::ValueId by) {
+  const ir::ValueId old = graph.node(id).outputs[0];
+  const std::string name = graph.value(old).name;
+  graph.ReplaceUses(old, by);
+  graph.Erase(id);
+  graph.Rename(by, name);
+}
+
 }  // namespace ampc

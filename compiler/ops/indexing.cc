@@ -154,10 +154,7 @@ Status TrainTopK(ir::Graph& graph, ir::NodeId id, ir::Builder& b) {
   if (node.outputs.size() > 1 && node.outputs[1] != ir::kNone) return {};
   const std::vector<ValueId> outs = b.Multi("", "TopK", node.inputs, node.attrs, 2);
   if (b.failed()) return b.TakeStatus();
-  const std::string name = graph.value(node.outputs[0]).name;
-  graph.ReplaceUses(node.outputs[0], outs[0]);
-  graph.Erase(id);
-  graph.Rename(outs[0], name);
+  TakePlace(graph, id, outs[0]);
   return {};
 }
 

@@ -142,10 +142,7 @@ Status TrainStandard(ir::Graph& graph, ir::NodeId id, ir::Builder& b) {
     graph.ReplaceUses(node.outputs[i], v);
   }
   if (node.outputs[0] == ir::kNone) return graph.Erase(id), Status();
-  const std::string name = graph.value(node.outputs[0]).name;
-  graph.ReplaceUses(node.outputs[0], outs[0]);
-  graph.Erase(id);
-  graph.Rename(outs[0], name);
+  TakePlace(graph, id, outs[0]);
   return {};
 }
 

@@ -240,10 +240,7 @@ Status TrainNll(ir::Graph& graph, ir::NodeId id, ir::Builder& b) {
   inputs.resize(3, ir::kNone);
   const std::vector<ir::ValueId> outs = b.Multi(kOwnDomain, "Nll", inputs, node.attrs, 2);
   if (b.failed()) return b.TakeStatus();
-  const std::string name = graph.value(node.outputs[0]).name;
-  graph.ReplaceUses(node.outputs[0], outs[0]);
-  graph.Erase(id);
-  graph.Rename(outs[0], name);
+  TakePlace(graph, id, outs[0]);
   return {};
 }
 

@@ -202,6 +202,8 @@ using BodyFn = Result<std::string> (*)(const BodyContext&);
 
 /// Rewrites the node into the variant with the outputs that its gradient wants, in place; `train`
 /// only.
+/// `by` stands where output 0 of the node stood, under its name; the node goes.
+void TakePlace(ir::Graph& graph, ir::NodeId id, ir::ValueId by);
 using TrainingFormFn = Status (*)(ir::Graph&, ir::NodeId, ir::Builder&);
 
 /// How normalisations and random ops behave: --train-mode for the train graph, kInference for eval.

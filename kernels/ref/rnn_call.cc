@@ -116,22 +116,21 @@ Result<RnnCall> ReadRnnBackward(const CallSpec& call) {
   return RnnCall{std::move(layer), t, b, 0, h, gh};
 }
 
-Result<std::vector<RnnPrograms>> ParseForward(const RnnLayer& layer) {
+static Result<std::vector<RnnPrograms>> ParseEach(const RnnLayer& layer,
+                                                  RnnTexts (*texts)(const RnnCell&)) {
   std::vector<RnnPrograms> programs;
   for (const RnnCell& cell : layer.cells) {
-    AMPC_ASSIGN(RnnPrograms p, ParseRnn(RnnForward(cell)));
+    AMPC_ASSIGN(RnnPrograms p, ParseRnn(texts(cell)));
     programs.push_back(std::move(p));
   }
   return programs;
 }
 
+Result<std::vector<RnnPrograms>> ParseForward(const RnnLayer& layer) {
+  return ParseEach(layer, RnnForward);
+}
 Result<std::vector<RnnPrograms>> ParseBackward(const RnnLayer& layer) {
-  std::vector<RnnPrograms> programs;
-  for (const RnnCell& cell : layer.cells) {
-    AMPC_ASSIGN(RnnPrograms p, ParseRnn(RnnBackward(cell)));
-    programs.push_back(std::move(p));
-  }
-  return programs;
+  return ParseEach(layer, RnnBackward);
 }
 
 }  // namespace ampc::ref
