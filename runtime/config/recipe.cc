@@ -52,10 +52,13 @@ void ForEachPath(Option& option, Change change) {
   for (auto& [key, value] : option.keys) {
     const KeySpec* row = FindKey(*option.spec, option.head, key);
     if (row != nullptr && row->kind == KeyKind::kNumbersOrPath && value.is_scalar() &&
-        !ParseNumber(value.text))
+        IsFileName(value.text))
       value.text = change(value.text);
   }
 }
+
+/// The file name, written so that it is read as one where a word or a number may stand, too.
+std::string AsPath(const std::string& path) { return IsFileName(path) ? path : "./" + path; }
 
 class RecipeReader {
  public:
@@ -192,7 +195,7 @@ std::string RecipeText(const Settings& settings, const std::string& dir) {
     if (options.empty()) continue;
     for (Option& option : options) {
       ForEachPath(option, [&](const std::string& path) {
-        return path.starts_with('/') ? path : RelativePath(dir, path);
+        return path.starts_with('/') ? path : AsPath(RelativePath(dir, path));
       });
     }
     root.Set(RecipeKey(flag.name), FlagValue(flag, options));

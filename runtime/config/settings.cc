@@ -147,7 +147,7 @@ Status CheckKey(const KeySpec& key, const ConfigValue& value, std::string_view w
       return UsageError("E0603", "{}: unknown value '{}'{}", where, value.text,
                         SuggestOrList(value.text, Words(key.choices)));
     case KeyKind::kNumbersOrPath:
-      if (value.is_scalar() && LooksLikePath(value.text) && !ParseNumber(value.text)) return {};
+      if (value.is_scalar() && IsFileName(value.text)) return {};
       return CheckNumbers(where, key, value);
     case KeyKind::kNumbers:
     case KeyKind::kInts:
@@ -172,6 +172,8 @@ Status UnknownKey(const Option& option, const std::string& key, std::string_view
 }
 
 }  // namespace
+
+bool IsFileName(std::string_view text) { return LooksLikePath(text) && !ParseNumber(text); }
 
 Status CheckOption(const Option& option, std::string_view where) {
   const FlagSpec& spec = *option.spec;

@@ -100,6 +100,10 @@ class Settings {
 /// Usage E0602 (not built), E0603 (value), E0605 (unknown key).
 Status CheckOption(const Option& option, std::string_view where);
 
+/// True for a text that means a file where words or numbers may stand, too: it has a '.' or a '/'
+/// and is no number. Others are written ./FILE.
+bool IsFileName(std::string_view text);
+
 /// Parses the command line; for ampc also reads `--recipe`. With --help or --version nothing else
 /// is checked. Errors are Usage (exit 2), or BadInput and Io for the recipe file.
 Result<Settings> ParseCommandLine(Tool tool, int argc, const char* const* argv);

@@ -345,17 +345,34 @@ TEST(Yaml, EveryScalarReadsBack) {
   }
 }
 
+/// The option that a recipe's own written form says again, once it is read back.
+Option ReadBack(Tool tool, std::string_view flag, std::string_view yaml) {
+  const Result<Settings> given = Merge(tool, yaml, {}, ".");
+  EXPECT_TRUE(given.ok()) << given.status().ToString() << yaml;
+  if (!given.ok()) return {};
+  const std::string text = RecipeText(*given, "");
+  const Result<Settings> again = Merge(tool, text, {}, ".");
+  EXPECT_TRUE(again.ok()) << again.status().ToString() << text;
+  return again.ok() ? again->All(flag).front() : Option();
+}
+
 TEST(Recipe, NamesThatLookLikeKeysReadBack) {
-  const auto settings = ParseYaml("data:\n  image: {file: \"a:scale=1b/c.npy\"}\n", "t");
-  ASSERT_TRUE(settings.ok());
-  Settings first(Tool::kAmprun), second(Tool::kAmprun);
-  ASSERT_TRUE(MergeRecipe(first, *settings, ".", "t").ok());
-  EXPECT_EQ(first.All("data").front().head, "a:scale=1b/c.npy");
-  const auto again = ParseYaml(RecipeText(first, ""), "again");
-  ASSERT_TRUE(again.ok());
-  const Status status = MergeRecipe(second, *again, "", "again");
-  ASSERT_TRUE(status.ok()) << status.ToString() << RecipeText(first, "");
-  EXPECT_EQ(second.All("data").front().head, "a:scale=1b/c.npy");
+  const Option data =
+      ReadBack(Tool::kAmprun, "data", "data:\n  image: {file: \"a:scale=1b/c.npy\"}\n");
+  EXPECT_EQ(data.head, "a:scale=1b/c.npy");
+}
+
+TEST(Recipe, FileNamesThatLookLikeWordsOrNumbersReadBack) {
+  for (const std::string name : {"noise", "random", "1", "0.5", "1/2", "inf", "-", "00[1,2"}) {
+    const std::string file = "./" + name;
+    const Option data =
+        ReadBack(Tool::kAmprun, "data", fmt::format("data: {{image: {{file: '{}'}}}}\n", file));
+    EXPECT_EQ(data.head, file);
+    const Option loss = ReadBack(
+        Tool::kAmpc, "loss", fmt::format("loss: {{kind: cross-entropy, weight: '{}'}}\n", file));
+    ASSERT_EQ(loss.keys.size(), 1u);
+    EXPECT_EQ(loss.keys.front().second.text, file);
+  }
 }
 
 TEST(Yaml, RefusesHostileText) {
