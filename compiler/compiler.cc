@@ -62,12 +62,18 @@ void AddSource(SourceInfo source, plan::Plan& plan) {
     plan.weights = std::make_shared<WithExtraBytes>(plan.weights, std::move(extra), at);
 }
 
+Result<ImportedModel> Import(const std::string& model, const CompileOptions& options,
+                             Diagnostics& diagnostics, DimSet dims) {
+  return options.artifacts.empty() ? ImportModel(model, options, diagnostics, EvaluateNode, dims)
+                                   : ImportArtifacts(options, diagnostics, EvaluateNode, dims);
+}
+
 // Another batch in evaluation: the model is imported again with those dims, and its forward graph
 // becomes the start of `eval` in the same module (states are found by name).
+// So is a model that has its backward pass: evaluation wants none.
 Status ImportEval(const std::string& model, const CompileOptions& options, ir::Module& module) {
   Diagnostics silent;  // everything that there is to say was said for the train graph
-  AMPC_ASSIGN(ImportedModel imported,
-              ImportModel(model, options, silent, EvaluateNode, DimSet::kEval));
+  AMPC_ASSIGN(ImportedModel imported, Import(model, options, silent, DimSet::kEval));
   module.eval = std::make_unique<ir::Graph>(module, "eval");
   std::unordered_map<ir::ValueId, ir::ValueId> map;
   const ir::Graph& source = *imported.module->train;
@@ -78,6 +84,13 @@ Status ImportEval(const std::string& model, const CompileOptions& options, ir::M
     module.eval->SetOutput(out.name, map.at(out.value));
   }
   return {};
+}
+
+// What a model that brings its training along settles itself.
+void Settle(const GivenTraining& given, CompileOptions& options) {
+  options.losses = {{.kind = LossSpec::Kind::kOutput, .input = given.loss}};
+  if (given.optimizer) options.optimizer = *given.optimizer;
+  if (given.clip_norm > 0) options.clip_norm = given.clip_norm;
 }
 
 // A name of --keep that no value has would be ignored in silence.
@@ -103,7 +116,8 @@ Status CheckKept(const ir::Module& m, const std::vector<std::string>& keep) {
 }
 
 // Everything between the forward graph and the cleaned-up step.
-Status BuildTrainingStep(PassManager& passes, ir::Module& m, PassContext& context) {
+Status BuildTrainingStep(PassManager& passes, ir::Module& m, PassContext& context,
+                         bool has_backward) {
   // BatchNormalization and Dropout into training mode, in train only.
   AMPC_TRY(passes.Run("train-mode", m, context));
   // What the model has and the loss does not need goes before casts and gradients see it.
@@ -112,8 +126,8 @@ Status BuildTrainingStep(PassManager& passes, ir::Module& m, PassContext& contex
   AMPC_TRY(passes.Run("autocast", m, context));
   // The seed of the backward pass, scaled.
   AMPC_TRY(passes.Run("loss-scale", m, context));
-  // Gradients by the ops' own rules.
-  AMPC_TRY(passes.Run("autodiff", m, context));
+  // Gradients by the ops' own rules, or those that the model has.
+  AMPC_TRY(passes.Run(has_backward ? "adopt-gradients" : "autodiff", m, context));
   // --wgrad fp32: parameter gradients keep the accumulators' fp32.
   AMPC_TRY(passes.Run("wide-gradients", m, context));
   // train | apply, with fp32 buffers between them when a window has several micro-batches.
@@ -138,14 +152,16 @@ Status BuildTrainingStep(PassManager& passes, ir::Module& m, PassContext& contex
 Result<Compiled> Compile(const std::string& model, const CompileOptions& options,
                          PassManager& passes, Diagnostics& diagnostics, Goal goal) {
   AMPC_TRY(passes.CheckNames());
-  PassContext context{options, diagnostics, EvaluateNode};
+  CompileOptions settled = options;
+  PassContext context{settled, diagnostics, EvaluateNode};
   Compiled out;
 
   // One sweep over the file: canonical opset form, functions inlined, dims bound, shape arithmetic
   // folded.
   const auto start = std::chrono::steady_clock::now();
-  AMPC_ASSIGN(ImportedModel imported, ImportModel(model, options, diagnostics, EvaluateNode));
+  AMPC_ASSIGN(ImportedModel imported, Import(model, options, diagnostics, DimSet::kTrain));
   out.module = std::move(imported.module);
+  if (imported.training) Settle(*imported.training, settled);
   ir::Module& m = *out.module;
   AMPC_TRY(passes.Check("import", m));
   AMPC_TRY(passes.After(
@@ -153,18 +169,22 @@ Result<Compiled> Compile(const std::string& model, const CompileOptions& options
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()));
   if (passes.stopped()) return out;
 
-  if (!options.eval_dims.empty()) AMPC_TRY(ImportEval(model, options, m));
+  const bool has_backward = imported.training && imported.training->backward;
+  if (!options.eval_dims.empty() || has_backward) AMPC_TRY(ImportEval(model, options, m));
   // Equal reads of a weight become one, so that a tied weight is cast once.
   AMPC_TRY(passes.Run("cse", m, context));
   // Loss and metrics, as the settings ask.
   AMPC_TRY(passes.Run("attach-loss", m, context));
+  // What exporters took apart becomes one op: policy and kernels want the whole. A backward pass
+  // that the model has reads the parts.
+  if (!has_backward) AMPC_TRY(passes.Run("recover", m, context));
   // The eval graph forks here: before training mode, casts and gradients.
   AMPC_TRY(passes.Run("fork-eval", m, context));
   if (options.forward_only) {
     // Only what --eval-precision same asks for.
     AMPC_TRY(passes.Run("autocast", m, context));
   } else {
-    AMPC_TRY(BuildTrainingStep(passes, m, context));
+    AMPC_TRY(BuildTrainingStep(passes, m, context, has_backward));
   }
   // Clean up what the passes above left: value-preserving cast pairs, equal nodes, constants, dead
   // nodes.

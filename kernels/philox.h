@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Philox4x32-10, the counter-based generator behind every random number (Salmon, Moraes, Dror,
-// Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011), and its use by `dropout`
-// (kernels.def).
+// Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011), and its use by `dropout` and
+// `random` (kernels.def).
 //
 // There is no state: four 32-bit words are a function of a 128-bit counter and a 64-bit key, so an
 // element's number depends only on (seed, micro-batch, stream, logical index), never on layout,
 // order, thread or device. Compiles for the host and, under nvcc, for the device.
 
+#include <cmath>
 #include <cstdint>
 
 #ifdef __CUDACC__
@@ -35,9 +36,8 @@ AMPC_HD inline PhiloxBlock Philox4x32(PhiloxBlock counter, uint32_t key0, uint32
   return c;
 }
 
-/// The bits of elements 4 * quad .. 4 * quad + 3 of a dropout mask. rng = {seed, index}.
-AMPC_HD inline PhiloxBlock DropoutBits(int64_t seed, int64_t index, uint32_t stream,
-                                       uint32_t quad) {
+/// The bits of elements 4 * quad .. 4 * quad + 3 of one stream. rng = {seed, index}.
+AMPC_HD inline PhiloxBlock StreamBits(int64_t seed, int64_t index, uint32_t stream, uint32_t quad) {
   const uint64_t key = static_cast<uint64_t>(seed), at = static_cast<uint64_t>(index);
   return Philox4x32({{quad, stream, static_cast<uint32_t>(at), static_cast<uint32_t>(at >> 32)}},
                     static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32));
@@ -51,6 +51,22 @@ AMPC_HD inline uint64_t DropoutThreshold(double ratio) {
   const double scaled = ratio * 4294967296.0;  // exact: a power of two
   const uint64_t floor = static_cast<uint64_t>(scaled);
   return floor + (static_cast<double>(floor) < scaled ? 1u : 0u);
+}
+
+/// Four uniform numbers of [0, 1): 24 bits each, so that they are floats, too.
+AMPC_HD inline void UniformNumbers(const PhiloxBlock& bits, double* out) {
+  for (int i = 0; i < 4; ++i) out[i] = static_cast<double>(bits.word[i] >> 8) * 0x1p-24;
+}
+
+/// Four standard normal numbers, two of each two words (Box, Muller: "A note on the generation of
+/// random normal deviates", 1958).
+AMPC_HD inline void NormalNumbers(const PhiloxBlock& bits, double* out) {
+  for (int i = 0; i < 4; i += 2) {
+    const double radius = std::sqrt(-2.0 * std::log(1.0 - bits.word[i] * 0x1p-32));
+    const double angle = 6.283185307179586 * (bits.word[i + 1] * 0x1p-32);
+    out[i] = radius * std::cos(angle);
+    out[i + 1] = radius * std::sin(angle);
+  }
 }
 
 }  // namespace ampc

@@ -4,7 +4,8 @@
 //   before   the model's outputs
 //   after    "loss" = output (scalar); per sample, for fork-eval to mask and sum: "each:loss",
 //   "count:loss" (how much each
-//            position counts in a mean), "each:<metric>", "count:<metric>"; target feeds
+//            position counts in a mean), "each:<metric>", "count:<metric>"; "log:<metric>" in the
+//            place of "each:" for one that is the exponential of a mean; target feeds
 //
 // Class scores of rank > 2 are brought to [positions, classes] first. Several losses add up, each
 // times its factor. Test: test/passes/attach-loss.onnxtext
@@ -78,9 +79,8 @@ class LossAttacher {
   // The first loss whose input and target the metric can compare, or the first.
   const LossSpec& LossOf(const MetricSpec& metric) const {
     const auto it = std::find_if(o_.losses.begin(), o_.losses.end(), [&](const LossSpec& loss) {
-      return metric.kind == MetricSpec::Kind::kAccuracy
-                 ? HasClasses(loss)
-                 : !HasClasses(loss) && loss.kind != Kind::kOutput;
+      return metric.kind == MetricSpec::Kind::kMae ? !HasClasses(loss) && loss.kind != Kind::kOutput
+                                                   : HasClasses(loss);
     });
     return it == o_.losses.end() ? o_.losses.front() : *it;
   }
@@ -97,7 +97,8 @@ class LossAttacher {
                         "the model has an output named 'loss' already: use --loss "
                         "output:input=loss, or rename it");
       }
-      if (out.name.starts_with("each:") || out.name.starts_with("count:"))
+      if (out.name.starts_with("each:") || out.name.starts_with("count:") ||
+          out.name.starts_with("log:"))
         return BadInput("E0202", "the model has an output named '{}': rename it", out.name);
     }
     return {};
@@ -321,34 +322,65 @@ class LossAttacher {
                       const std::vector<ir::OutputInfo>& outputs) {
     b_.set_loc(module_.locs.Intern("metric"));
     AMPC_ASSIGN(const ir::OutputInfo input, Input(loss, outputs));
-    const bool classes = HasClasses(loss);
-    if (metric.kind == MetricSpec::Kind::kAccuracy) {
-      if (!classes)
-        return UsageError("E0210",
-                          "--metric accuracy needs class labels: a cross-entropy or nll loss");
-      AMPC_ASSIGN(const Flat f, Flatten(loss, input));
-      const ValueId each = b_.Own("TopKCorrect", {f.scores, f.labels}, {{"k", metric.k}});
-      const Attrs ignore{{"ignore", static_cast<double>(loss.ignore_index)}};
-      const ValueId count = loss.has_ignore_index
-                                ? b_.Map("x0 != $ignore", {f.labels}, DType::kFloat32, ignore)
-                                : b_.Expand(b_.Scalar(DType::kFloat32, 1),
-                                            b_.failed() ? Dims{} : g_.type(f.labels).dims);
-      return AddMetric(metric.k == 1 ? "accuracy" : fmt::format("accuracy_top{}", metric.k),
-                       b_.Reshape(b_.Mul(each, count), f.label_dims),
-                       b_.Reshape(count, f.label_dims));
+    switch (metric.kind) {
+      case MetricSpec::Kind::kAccuracy:
+        return AttachAccuracy(metric, loss, input);
+      case MetricSpec::Kind::kPerplexity:
+        return AttachPerplexity(loss, input);
+      case MetricSpec::Kind::kMae:
+        break;
     }
-    if (classes || loss.kind == Kind::kOutput)
+    if (HasClasses(loss) || loss.kind == Kind::kOutput)
       return UsageError("E0210",
                         "--metric mae needs a target of the output's form, as mse and l1 have");
     const ir::TensorType t = g_.type(input.value);
     AMPC_ASSIGN(const ValueId target, Target(loss, t.dtype, t.dims));
-    return AddMetric("mae", b_.Map("abs(x0 - x1)", {input.value, target}, DType::kFloat32),
+    return AddMetric("each:", "mae", b_.Map("abs(x0 - x1)", {input.value, target}, DType::kFloat32),
                      b_.Expand(b_.Scalar(DType::kFloat32, 1), t.dims));
   }
 
-  Status AddMetric(const std::string& name, ValueId each, ValueId count) {
+  // 1 for every label that is not ignored.
+  ValueId CountedLabels(const LossSpec& loss, const Flat& f) {
+    if (!loss.has_ignore_index)
+      return b_.Expand(b_.Scalar(DType::kFloat32, 1),
+                       b_.failed() ? Dims{} : g_.type(f.labels).dims);
+    const Attrs ignore{{"ignore", static_cast<double>(loss.ignore_index)}};
+    return b_.Map("x0 != $ignore", {f.labels}, DType::kFloat32, ignore);
+  }
+
+  Status AttachAccuracy(const MetricSpec& metric, const LossSpec& loss,
+                        const ir::OutputInfo& input) {
+    if (!HasClasses(loss))
+      return UsageError("E0210",
+                        "--metric accuracy needs class labels: a cross-entropy or nll loss");
+    AMPC_ASSIGN(const Flat f, Flatten(loss, input));
+    const ValueId each = b_.Own("TopKCorrect", {f.scores, f.labels}, {{"k", metric.k}});
+    const ValueId count = CountedLabels(loss, f);
+    return AddMetric("each:", metric.k == 1 ? "accuracy" : fmt::format("accuracy_top{}", metric.k),
+                     b_.Reshape(b_.Mul(each, count), f.label_dims),
+                     b_.Reshape(count, f.label_dims));
+  }
+
+  // exp(mean of -log p(label)): of the probabilities alone, whatever weights and smoothing the loss
+  // that is minimised has.
+  Status AttachPerplexity(const LossSpec& loss, const ir::OutputInfo& input) {
+    if (!HasClasses(loss))
+      return UsageError("E0210",
+                        "--metric perplexity needs class labels: a cross-entropy or nll loss");
+    AMPC_ASSIGN(const Flat f, Flatten(loss, input));
+    Attrs attrs;
+    if (loss.has_ignore_index) attrs.Set("ignore_index", loss.ignore_index);
+    attrs.Set("reduction", std::string("none"));
+    const std::string_view op =
+        loss.kind == Kind::kNll ? "NegativeLogLikelihoodLoss" : "SoftmaxCrossEntropyLoss";
+    const ValueId each = b_.Op(op, {f.scores, f.labels}, std::move(attrs));
+    return AddMetric("log:", "perplexity", b_.Reshape(each, f.label_dims),
+                     b_.Reshape(CountedLabels(loss, f), f.label_dims));
+  }
+
+  Status AddMetric(std::string_view kind, const std::string& name, ValueId each, ValueId count) {
     if (b_.failed()) return b_.TakeStatus();
-    g_.SetOutput("each:" + name, each);
+    g_.SetOutput(std::string(kind) + name, each);
     g_.SetOutput("count:" + name, count);
     return {};
   }
@@ -365,7 +397,9 @@ Status AttachLoss(ir::Module& module, PassContext& context) {
   const CompileOptions& o = context.options;
   if (o.forward_only && o.losses.empty() && o.metrics.empty()) return {};
   // `eval` exists already when evaluation has other dims than training.
-  for (ir::Graph* g : module.graphs()) AMPC_TRY(LossAttacher(*g, context).Run());
+  for (ir::Graph* g : module.graphs()) {
+    if (g != module.update.get()) AMPC_TRY(LossAttacher(*g, context).Run());
+  }
   return {};
 }
 

@@ -14,11 +14,14 @@
 //            operand of more elements (PyTorch's 0-dim rule)
 //   follow   float operands -> the dtype of slot 0
 // Slots that the op's row keeps in fp32 are never lowered. Doubles are left alone. A constant with
-// finite values outside the range of float16 keeps its node in fp32. A weight's cast sits at the
-// parameter: it is hoisted through pure data movement. Rules of a policy file come first, the row's
-// column of the base policy after. Test: test/passes/autocast.onnxtext
+// finite values outside the range of float16 keeps its node in fp32; so does a logarithm that is
+// taken of a probability, which would be 0 or 1 in 16 bits. A weight's cast sits at the parameter:
+// it is hoisted through pure data movement. Rules of a policy file come first, the row's column of
+// the base policy after. Test: test/passes/autocast.onnxtext
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstring>
 #include <map>
 #include <optional>
 
@@ -50,10 +53,35 @@ std::string_view ClassName(CastClass c) {
   return "";
 }
 
+// The largest finite magnitude of a state's first values.
+Result<double> LargestOf(const ir::StateVar& state) {
+  const ir::Initial& initial = state.initial;
+  if (initial.kind == plan::Initial::Kind::kFill) return std::abs(initial.fill);
+  const bool wide = initial.stored == DType::kFloat32;
+  if (initial.kind != plan::Initial::Kind::kBytes || !(wide || initial.stored == DType::kBFloat16))
+    return 0.0;  // what float16 has, or what is not lowered
+  constexpr int64_t kChunk = 1 << 20;
+  std::vector<std::byte> chunk(static_cast<size_t>(std::min(kChunk, initial.bytes.length)));
+  uint32_t largest = 0;
+  for (int64_t at = 0; at < initial.bytes.length; at += kChunk) {
+    const int64_t n = std::min(kChunk, initial.bytes.length - at);
+    const auto part = std::span(chunk).first(static_cast<size_t>(n));
+    AMPC_TRY(initial.bytes.source->Read(initial.bytes.offset + at, part));
+    for (size_t i = 0; i < part.size(); i += wide ? 4 : 2) {
+      uint32_t bits = 0;  // magnitudes of floats order as their bits do; bf16 is the upper half
+      std::memcpy(&bits, part.data() + i, wide ? 4 : 2);
+      bits = (wide ? bits : bits << 16) & 0x7fffffffu;
+      if (bits < 0x7f800000u) largest = std::max(largest, bits);
+    }
+  }
+  return std::bit_cast<float>(largest);
+}
+
 // What decided the class of a node, for --explain.
 struct Decision {
   CastClass cls;
   std::string why;
+  bool asked_for = false;  ///< by a rule of the policy
 };
 
 class Autocaster {
@@ -69,6 +97,7 @@ class Autocaster {
 
   Status Run() {
     AMPC_TRY(FindPaths());
+    FindLogarithms();
     is_moved_parameter_.assign(static_cast<size_t>(g_.num_values()), false);
     linear_.assign(static_cast<size_t>(g_.num_values()), false);
     for (NodeId n : g_.Order()) {
@@ -156,12 +185,34 @@ class Autocaster {
       if (first == nullptr) first = &rule;
     }
     if (first != nullptr) {
-      return {first->cls, fmt::format("rule {} of the policy", first - policy_.rules.data() + 1)};
+      return {first->cls, fmt::format("rule {} of the policy", first - policy_.rules.data() + 1),
+              true};
     }
     const CastClass cls = policy_.base == Policy::Base::kFp32       ? CastClass::kFp32
                           : policy_.base == Policy::Base::kTorchCpu ? op.cast.cpu
                                                                     : op.cast.cuda;
     return {cls, fmt::format("class {} of {}", ClassName(cls), policy_.name)};
+  }
+
+  // Values whose logarithm is taken, also of a part (1 - p) or after arithmetic (t * p + s).
+  void FindLogarithms() {
+    into_logarithm_.assign(static_cast<size_t>(g_.num_values()), false);
+    const std::vector<NodeId> order = g_.Order();
+    for (auto it = order.rbegin(); it != order.rend(); ++it) {
+      const ir::Node& node = g_.node(*it);
+      const Traits& traits = node.op->traits;
+      const bool passes = traits.elementwise || traits.arithmetic || traits.movement;
+      const bool reaches = std::any_of(node.outputs.begin(), node.outputs.end(),
+                                       [&](ValueId v) { return IntoLogarithm(v); });
+      if (!traits.logarithm && !(passes && reaches)) continue;
+      for (ValueId v : node.inputs) {
+        if (v != kNone) into_logarithm_[static_cast<size_t>(v)] = true;
+      }
+    }
+  }
+  bool IntoLogarithm(ValueId v) const {
+    return v != kNone && static_cast<size_t>(v) < into_logarithm_.size() &&
+           into_logarithm_[static_cast<size_t>(v)];
   }
 
   Status CheckRulesUsed() const {
@@ -254,17 +305,38 @@ class Autocaster {
     return false;
   }
 
-  // A constant operand with a finite value that float16 cannot hold.
-  bool OutOfRange(const ir::Node& node) const {
+  // A constant operand with a finite value that float16 cannot hold. A slot that stays fp32 holds
+  // it.
+  Result<bool> OutOfRange(const ir::Node& node) {
     if (low_ != DType::kFloat16 || policy_.init_abs_max == 0) return false;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
-      const HostTensor* c = Castable(node, i) ? g_.ConstantOf(node.inputs[i]) : nullptr;
+      if (!Castable(node, i) || KeptFp32(*node.op, i)) continue;
+      AMPC_ASSIGN(const bool large, IsLargeState(node.inputs[i]));
+      if (large) return true;
+      const HostTensor* c = g_.ConstantOf(node.inputs[i]);
       for (int64_t k = 0; c != nullptr && k < c->elements(); ++k) {
         const double v = std::abs(c->GetDouble(k));
         if (std::isfinite(v) && v != 0 && (v > policy_.init_abs_max || v < 0x1p-24)) return true;
       }
     }
     return false;
+  }
+
+  // A state that no step changes, a frozen parameter or a large constant, also when it is moved.
+  // (What underflows there is as usual as in a parameter that trains.)
+  Result<bool> IsLargeState(ValueId v) {
+    while (IsMovedParameter(v)) v = g_.node(g_.value(v).def).inputs[0];
+    if (g_.value(v).kind != ir::ValueKind::kState) return false;
+    const ir::StateId s = g_.value(v).index;
+    const ir::StateVar& state = module_.states[static_cast<size_t>(s)];
+    if (state.trainable || (state.role != ir::Role::kWeight && state.role != ir::Role::kConstant))
+      return false;
+    auto known = largest_.find(s);
+    if (known == largest_.end()) {
+      AMPC_ASSIGN(const double largest, LargestOf(state));
+      known = largest_.emplace(s, largest).first;
+    }
+    return known->second > policy_.init_abs_max;
   }
 
   Status Visit(NodeId n) {
@@ -276,8 +348,14 @@ class Autocaster {
     Decision d = Decide(n);
     if (d.cls == CastClass::kNever)
       return Unsupported("E0303", "'{}' is not safe in low precision ({})", node.op->name, d.why);
-    if (d.cls != CastClass::kFp32 && OutOfRange(node))
-      d = {CastClass::kFp32, "a constant operand lies outside the range of float16"};
+    if (d.cls != CastClass::kFp32) {
+      AMPC_ASSIGN(const bool out_of_range, OutOfRange(node));
+      if (out_of_range)
+        d = {CastClass::kFp32, "a constant operand lies outside the range of float16"};
+    }
+    if (d.cls != CastClass::kFp32 && !d.asked_for && node.op->traits.probability &&
+        IntoLogarithm(node.outputs[0]))
+      d = {CastClass::kFp32, "its logarithm is taken"};
     if (node.op->traits.product && IsParameter(node.inputs[1]))
       linear_[static_cast<size_t>(node.outputs[0])] = true;
     DType target = DType::kFloat32;
@@ -407,8 +485,10 @@ class Autocaster {
   PassContext& context_;
   DType low_;
   std::map<std::pair<ValueId, DType>, ValueId> casts_;
-  std::vector<bool> is_moved_parameter_;  // by value
-  std::vector<bool> linear_;              // by value: product with a parameter
+  std::map<ir::StateId, double> largest_;  // magnitude in a state's first values
+  std::vector<bool> is_moved_parameter_;   // by value
+  std::vector<bool> linear_;               // by value: product with a parameter
+  std::vector<bool> into_logarithm_;       // by value
   bool check_rules_;
   std::vector<bool> matched_;
   std::vector<std::vector<bool>> between_;  // per rule, by node; empty: the rule names no path

@@ -2,10 +2,11 @@
 // Copies the forward graph into `eval`, in inference mode, with sums and counts over the valid
 // samples.
 //
-//   before   train: model outputs, "loss", "each:x", "count:x"
+//   before   train: model outputs, "loss", "each:x" or "log:x", "count:x"
 //   after    eval: model outputs, "x_sum", "x_count" (masked by feed "valid": 1 for a sample, 0 for
 //   padding)
-//            train: "loss", and "x_sum", "x_count" of the metrics, over the whole batch
+//            train: "loss", and "x_sum", "x_count" of the metrics, over the whole batch;
+//            "x_logsum" of "log:x": its value is the exponential of the mean
 //
 // Test: test/passes/fork-eval.onnxtext
 #include "compiler/ir/clone.h"
@@ -17,11 +18,20 @@ namespace {
 using ir::kNone;
 using ir::ValueId;
 
-constexpr std::string_view kEach = "each:", kCount = "count:";
+// What a value per sample is called, and its sum.
+struct PerSample {
+  std::string_view prefix, suffix;
+};
+constexpr PerSample kPerSample[] = {{"each:", "_sum"}, {"log:", "_logsum"}, {"count:", "_count"}};
 
-bool IsPerSample(const std::string& name) {
-  return name.starts_with(kEach) || name.starts_with(kCount);
+const PerSample* FindPerSample(const std::string& name) {
+  for (const PerSample& row : kPerSample) {
+    if (name.starts_with(row.prefix)) return &row;
+  }
+  return nullptr;
 }
+
+bool IsPerSample(const std::string& name) { return FindPerSample(name) != nullptr; }
 
 // Sum over everything of `each` where the sample is valid (valid kNone: everywhere); in fp32, or
 // double.
@@ -60,13 +70,13 @@ Status SumUp(ir::Graph& g, ValueId valid, bool with_loss) {
   ir::Builder b(g, g.module().locs.Intern(valid == kNone ? "metric" : "masked sums"));
   const std::vector<ir::OutputInfo> outputs = g.outputs();
   for (const ir::OutputInfo& out : outputs) {
-    if (!IsPerSample(out.name)) continue;
-    const bool each = out.name.starts_with(kEach);
-    const std::string name = out.name.substr(each ? kEach.size() : kCount.size());
+    const PerSample* row = FindPerSample(out.name);
+    if (row == nullptr) continue;
+    std::string name = out.name.substr(row->prefix.size());
     if (name == "loss" && !with_loss) continue;
     const ValueId sum = MaskedSum(b, out.value, valid);
     if (b.failed()) return b.TakeStatus();
-    AMPC_TRY(AddOutput(g, name + (each ? "_sum" : "_count"), sum));
+    AMPC_TRY(AddOutput(g, name.append(row->suffix), sum));
   }
   g.RemoveOutputs(IsPerSample);
   return {};
@@ -137,16 +147,20 @@ Status ForkEval(ir::Module& module, PassContext& context) {
     ir::Builder b(eval, eval.node(n).loc, n);
     AMPC_TRY(eval.node(n).op->mode(eval, n, b, inference));
   }
+  SeparateStreams(eval);
   // Without --loss, an output named "loss" is the model's own business.
   const bool forward_only = context.options.forward_only;
   if (!forward_only || !context.options.losses.empty()) AMPC_TRY(SumUpLoss(eval));
   if (forward_only) {
     module.train.reset();
-    return {};
+    return CountDraws(eval);
   }
-  // What the train graph returns is the loss and the metrics; a fetch reads any other value by its
-  // name.
-  train.RemoveOutputs([](const std::string& name) { return name != "loss" && !IsPerSample(name); });
+  // An evaluation draws the same numbers in all its batches, and none that training would have
+  // drawn. What the train graph returns is the loss and the metrics; a fetch reads any other value
+  // by its name.
+  train.RemoveOutputs([](const std::string& name) {
+    return name != "loss" && !IsPerSample(name) && !name.starts_with("given:");
+  });
   return SumUp(train, kNone, false);
 }
 

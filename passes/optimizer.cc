@@ -5,14 +5,17 @@
 //   after    apply: next of every trained weight and its moments, of counter "applied_steps"; "lr",
 //   "applied" = outputs
 //
+// An update that the model brings along (graph `update`) goes into `apply` instead.
+//
 // Settings are double hyper states; what the update needs of them (lr of this step, 1 - beta, bias
 // corrections) is computed in double by Map nodes and rounded once. The schedule is indexed by the
 // applied-step counter, so a skipped step does not move it. One multi-tensor node per parameter
 // group. Test: test/passes/optimizer.onnxtext
 #include <map>
 
-#include "runtime/base/glob.h"
+#include "compiler/ir/clone.h"
 #include "passes/passes.h"
+#include "runtime/base/glob.h"
 #include "runtime/base/suggest.h"
 
 namespace ampc {
@@ -40,6 +43,10 @@ class OptimizerBuilder {
 
   Status Run() {
     found_inf_ = g_.FindOutput("found_inf");
+    if (module_.update != nullptr) {
+      MakeCounter();
+      return TakeUpdate();
+    }
     AMPC_TRY(MakeGroups());
     MakeCounter();
     for (const Group& group : groups_) {
@@ -51,6 +58,31 @@ class OptimizerBuilder {
   }
 
  private:
+  // The model's own update: its feeds are the gradients and found_inf.
+  Status TakeUpdate() {
+    const ir::Graph& update = *module_.update;
+    std::unordered_map<ValueId, ValueId> map;
+    for (const ir::FeedInfo& feed : update.feeds()) {
+      if (g_.FindOutput(feed.name) == kNone) {
+        return BadInput("E0406",
+                        "the model's update reads '{}', but no path leads from there to "
+                        "the loss",
+                        feed.name);
+      }
+      map.emplace(feed.value, g_.FindOutput(feed.name));
+    }
+    ir::CopyNodes(update, g_, map);
+    const auto counterpart = [&](ValueId v) {
+      if (auto it = map.find(v); it != map.end()) return it->second;
+      return g_.State(update.value(v).index);
+    };
+    for (const ir::NextInfo& next : update.nexts()) g_.SetNext(next.state, counterpart(next.value));
+    for (const ir::OutputInfo& out : update.outputs())
+      g_.SetOutput(out.name, counterpart(out.value));
+    module_.update.reset();
+    return b_.TakeStatus();
+  }
+
   // A double scalar that amprun may override. kAuto when its value is not known yet.
   ValueId Hyper(const std::string& name, double value, bool is_auto = false) {
     StateId id = module_.FindSetting(name);
@@ -229,9 +261,15 @@ class OptimizerBuilder {
     const ValueId beta1 = Hyper("beta1", o_.beta1), beta2 = Hyper("beta2", o_.beta2),
                   eps = Hyper("eps", o_.eps);
     const ValueId inputs[] = {lr, beta1, beta2, eps, WeightDecay(group), applied_};
-    Attrs attrs{{"expr", std::string("t = x5 + 1; y0 = x0; y1 = x0 / (1 - pow(x1, t)); y2 = x1; y3 "
-                                     "= 1 - x1; y4 = x2; y5 = 1 - x2;"
-                                     "y6 = sqrt(1 - pow(x2, t)); y7 = x3; y8 = x4")},
+    std::string expr = o_.correct_bias
+                           ? "t = x5 + 1; c1 = 1 - pow(x1, t); c2 = sqrt(1 - pow(x2, t)); "
+                           : "c1 = 1; c2 = 1; ";
+    // The update is w * (1 - lr * decay) - step * m / (sqrt(v) / correction + eps). With the
+    // correction in the step, epsilon stands alone; a step that decays, too, is a decay behind it.
+    expr +=
+        o_.decay_last ? "y1 = x0 * c2 / c1 * (1 - x0 * x4); y6 = 1; " : "y1 = x0 / c1; y6 = c2; ";
+    expr += "y0 = x0; y2 = x1; y3 = 1 - x1; y4 = x2; y5 = 1 - x2; y7 = x3; y8 = x4";
+    Attrs attrs{{"expr", std::move(expr)},
                 {"to", std::vector<int64_t>(9, static_cast<int64_t>(acc))}};
     std::vector<ValueId> scalars = b_.Multi(kOwnDomain, "Map", inputs, std::move(attrs), 9);
     scalars.insert(scalars.begin(), found_inf_);

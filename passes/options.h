@@ -48,7 +48,7 @@ struct LossSpec {
 
 /// --metric
 struct MetricSpec {
-  enum class Kind : uint8_t { kAccuracy, kMae };
+  enum class Kind : uint8_t { kAccuracy, kMae, kPerplexity };
   Kind kind = Kind::kAccuracy;
   int64_t k = 1;
 };
@@ -68,6 +68,9 @@ struct OptimizerSpec {
   double momentum = 0, dampening = 0;
   bool nesterov = false;
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
+  // Adam as ONNX Runtime's artifacts may want it.
+  bool correct_bias = true;
+  bool decay_last = false;  ///< epsilon beside the uncorrected root; the new weight decays
   double weight_decay = 0;
   std::vector<std::string> no_decay;  ///< globs, or "1d": parameters of rank <= 1
   std::vector<ParamGroup> groups;     ///< first match wins
@@ -146,8 +149,11 @@ struct CompileOptions {
   bool wgrad_fp32 = false;   ///< --wgrad fp32
   bool eval_same = false;    ///< --eval-precision same
   bool forward_only = false;
-  std::string untie = "auto";     ///< auto | none | GLOB
-  std::vector<std::string> keep;  ///< --keep NAME: values that fusion leaves alone
+  bool own_update = false;  ///< an optimizer was asked for: --optimizer and what goes with it
+  bool own_lr = false;      ///< --lr was given
+  std::string artifacts, init_from;  ///< --artifacts DIR, weights for it
+  std::string untie = "auto";        ///< auto | none | GLOB
+  std::vector<std::string> keep;     ///< --keep NAME: values that fusion leaves alone
 };
 
 }  // namespace ampc

@@ -4,7 +4,8 @@
 // compiler/compiler.cc is the pipeline that says in which order they run and why.
 //
 // A pass analyses first into local data and then edits through Graph and Builder. It holds no op
-// names: what it needs to know about an op stands in the op's row. It sees the module and the
+// names: what it needs to know about an op stands in the op's row (`recover` alone has patterns,
+// which are made of names). It sees the module and the
 // settings, never another pass.
 
 #include <initializer_list>

@@ -193,7 +193,7 @@ Status Trainer::Report(int64_t step) {
   line_.Add("step", step);
   line_.Add("epoch", EpochOf(step));
   if (values_.loss) line_.Add("loss", *values_.loss);
-  for (const SumAndCount& metric : reader_->metrics()) line_.Add(metric.name, metric.mean());
+  for (const SumAndCount& metric : reader_->metrics()) line_.Add(metric.name, metric.value());
   if (values_.lr) line_.Add("lr", *values_.lr);
   if (values_.scale) line_.Add("scale", *values_.scale);
   if (values_.found_inf) line_.Add("skipped", *values_.found_inf);
@@ -214,7 +214,7 @@ Status Trainer::Evaluate(int64_t step) {
   result_.evaluated = step;
   evaluated_here_ = true;
   const std::vector<SumAndCount>& sums = p_.evaluator->values();
-  for (size_t i = 0; i < sums.size(); ++i) result_.eval[i].second = sums[i].mean();
+  for (size_t i = 0; i < sums.size(); ++i) result_.eval[i].second = sums[i].value();
   progress_.Clear();
   if (options_.notes != nullptr && !sums.empty()) {
     std::fprintf(options_.notes, "step %lld:", static_cast<long long>(step));

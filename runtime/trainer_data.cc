@@ -2,6 +2,9 @@
 #include "runtime/trainer_data.h"
 
 #include <algorithm>
+#include <initializer_list>
+#include <optional>
+#include <utility>
 
 namespace ampc {
 namespace {
@@ -19,6 +22,56 @@ std::vector<DataSource> SourcesFor(const plan::Plan& plan, const FeedSet& feeds,
     return !here && elsewhere;
   });
   return sources;
+}
+
+/// How the file of a source becomes tokens; nullopt: it is an array.
+std::optional<TokenForm> TokensOf(const Option& option) {
+  TokenForm form;
+  if (option.Given("tokens")) {
+    form.kind = TokenForm::Kind::kCharacters;
+    if (option.Given("vocab")) form.vocabulary = option.Text("vocab");
+    return form;
+  }
+  if (!option.Given("dtype") && !option.Given("header") && !option.head.ends_with(".bin"))
+    return std::nullopt;
+  if (option.Given("dtype")) form.dtype = TokenTypeOf(option.Text("dtype"));
+  if (option.Given("header")) form.header = option.Int("header");
+  return form;
+}
+
+/// Keys that would have no effect are refused.
+Status CheckTokenKeys(const Option& option, const DataSource& source) {
+  const auto refuse = [&](std::initializer_list<std::string_view> keys, std::string_view what) {
+    for (std::string_view key : keys) {
+      if (option.Given(key))
+        return UsageError("E0605", "'{}': key '{}' is for {}", option.head, key, what);
+    }
+    return Status();
+  };
+  const bool text = source.tokens && source.tokens->kind == TokenForm::Kind::kCharacters;
+  if (text) AMPC_TRY(refuse({"dtype", "header"}, "raw tokens, not for text"));
+  if (!text) AMPC_TRY(refuse({"vocab"}, "text with tokens=char"));
+  if (!source.tokens)
+    return refuse({"stride", "shift"}, "tokens: a .bin file, dtype=, or text with tokens=char");
+  AMPC_TRY(refuse({"member", "permute"}, "arrays, not for tokens"));
+  if (source.layout != DataSource::Layout::kSamples || source.axis != 0)
+    return UsageError("E0605", "'{}': keys 'layout' and 'axis' are for arrays, not for tokens",
+                      option.head);
+  return {};
+}
+
+/// An evaluation text has the vocabulary of the training text of the same feed, so that a token
+/// means the same in both.
+void ShareVocabularies(std::span<const DataSource> training, std::vector<DataSource>& evaluation) {
+  for (DataSource& source : evaluation) {
+    if (!source.tokens || !source.tokens->vocabulary.empty()) continue;
+    for (const DataSource& other : training) {
+      if (other.feed != source.feed || !other.tokens || other.tokens->kind != source.tokens->kind)
+        continue;
+      source.tokens->vocabulary =
+          other.tokens->vocabulary.empty() ? other.path : other.tokens->vocabulary;
+    }
+  }
 }
 
 /// The dataset says what is wrong; this says which flag can mend it.
@@ -58,7 +111,7 @@ void FeedSet::Bind(Executor& executor) {
   for (int feed : feeds) buffers.push_back(executor.feed(feed).data());
 }
 
-std::vector<DataSource> SourcesOf(const std::vector<Option>& options) {
+Result<std::vector<DataSource>> SourcesOf(const std::vector<Option>& options) {
   std::vector<DataSource> sources;
   for (const Option& option : options) {
     DataSource source;
@@ -78,6 +131,10 @@ std::vector<DataSource> SourcesOf(const std::vector<Option>& options) {
     source.normalization.std = option.Numbers("std");
     if (option.Given("permute")) source.permute = option.Ints("permute");
     source.axis = option.Int("axis");
+    source.tokens = TokensOf(option);
+    if (option.Given("stride")) source.stride = option.Int("stride");
+    if (option.Given("shift")) source.shift = option.Int("shift");
+    AMPC_TRY(CheckTokenKeys(option, source));
     sources.push_back(std::move(source));
   }
   return sources;
@@ -90,7 +147,8 @@ Result<std::unique_ptr<Dataset>> OpenTrainingData(const plan::Plan& plan, const 
   options.seed = static_cast<uint64_t>(settings.Int("seed").value_or(0));
   options.shuffle = !settings.Switch("no-shuffle");
   options.batches_per_update = plan.accumulate;
-  return Open(plan, feeds, SourcesOf(settings.All("data")), options, loader);
+  AMPC_ASSIGN(std::vector<DataSource> sources, SourcesOf(settings.All("data")));
+  return Open(plan, feeds, std::move(sources), options, loader);
 }
 
 bool HasEvalData(const Settings& settings) {
@@ -110,7 +168,13 @@ Result<std::unique_ptr<Dataset>> OpenEvalData(const plan::Plan& plan, const Feed
   }
   options.seed = static_cast<uint64_t>(settings.Int("seed").value_or(0));
   options.pad_tail = pad;
-  return Open(plan, feeds, SourcesOf(settings.All(own ? "eval-data" : "data")), options, loader);
+  AMPC_ASSIGN(std::vector<DataSource> sources, SourcesOf(settings.All("data")));
+  if (own) {
+    AMPC_ASSIGN(std::vector<DataSource> evaluation, SourcesOf(settings.All("eval-data")));
+    ShareVocabularies(sources, evaluation);
+    sources = std::move(evaluation);
+  }
+  return Open(plan, feeds, std::move(sources), options, loader);
 }
 
 }  // namespace ampc

@@ -25,8 +25,9 @@ struct FeedSet {
 };
 FeedSet FeedsOf(const plan::Plan& plan, const plan::Program& program);
 
-/// Sources of --data or --eval-data, as the dataset wants them.
-std::vector<DataSource> SourcesOf(const std::vector<Option>& options);
+/// Sources of --data or --eval-data, as the dataset wants them. Errors: Usage E0605 for keys that
+/// do not go with the file.
+Result<std::vector<DataSource>> SourcesOf(const std::vector<Option>& options);
 
 /// Opens the training data: batches of the program's feeds, whole updates per epoch.
 Result<std::unique_ptr<Dataset>> OpenTrainingData(const plan::Plan& plan, const FeedSet& feeds,

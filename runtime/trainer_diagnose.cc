@@ -61,7 +61,7 @@ class FirstNonFinite {
     int64_t largest = 0;
     for (const plan::Tensor& t : program_.tensors) largest = std::max(largest, t.desc.bytes());
     scratch_.resize(static_cast<size_t>(largest));
-    bad_.resize(program_.tensors.size());
+    kinds_.resize(program_.tensors.size());
   }
 
   Result<std::string> Find() {
@@ -73,14 +73,14 @@ class FirstNonFinite {
     }
     for (size_t t = 0; t < defined.size(); ++t) {
       if (defined[t]) continue;
-      AMPC_ASSIGN(std::string_view kind, Kind(static_cast<int>(t)));
-      bad_[t] = !kind.empty();
+      AMPC_ASSIGN(const std::string_view kind, Kind(static_cast<int>(t)));
+      kinds_[t] = kind;
       plan::Space space = program_.buffers[static_cast<size_t>(program_.tensors[t].buffer)].space;
       // A constant may be infinite on purpose (masks), a setting too (a limit); data and weights
       // are not.
-      if (bad_[t] && space == plan::Space::kFeed)
+      if (!kind.empty() && space == plan::Space::kFeed)
         return fmt::format("feed '{}' has {}", program_.tensors[t].name, How(t, kind));
-      if (bad_[t] && space == plan::Space::kState && found_.empty() && IsTrained(t))
+      if (!kind.empty() && space == plan::Space::kState && found_.empty() && IsTrained(t))
         found_ = fmt::format("state '{}' has {}", program_.tensors[t].name, How(t, kind));
     }
     if (!found_.empty()) return found_;
@@ -91,7 +91,7 @@ class FirstNonFinite {
     };
     AMPC_TRY(executor_.RunInstrumented(index_, times, &hook));
     AMPC_TRY(std::move(status_));
-    return found_;
+    return found_.empty() ? suspect_ : found_;
   }
 
  private:
@@ -121,17 +121,25 @@ class FirstNonFinite {
 
   Status Look(int c) {
     const plan::Call& call = program_.calls[static_cast<size_t>(c)];
-    bool operands_finite = std::none_of(call.inputs.begin(), call.inputs.end(), [&](int32_t t) {
-      return t >= 0 && bad_[static_cast<size_t>(t)];
-    });
-    for (int32_t t : call.outputs) {
+    bool finite = true, nan_free = true;
+    for (const int32_t t : call.inputs) {
       if (t < 0) continue;
-      AMPC_ASSIGN(std::string_view kind, Kind(t));
-      bad_[static_cast<size_t>(t)] = !kind.empty();
-      if (kind.empty() || !operands_finite || !found_.empty()) continue;
-      found_ = fmt::format("'{}' of node '{}' (kernel {}/{}) has {}",
-                           program_.tensors[static_cast<size_t>(t)].name, call.loc, call.kernel,
-                           executor_.implementation(index_, c), How(static_cast<size_t>(t), kind));
+      const std::string_view kind = kinds_[static_cast<size_t>(t)];
+      finite = finite && kind.empty();
+      nan_free = nan_free && kind != "nan";
+    }
+    for (const int32_t t : call.outputs) {
+      if (t < 0) continue;
+      AMPC_ASSIGN(const std::string_view kind, Kind(t));
+      kinds_[static_cast<size_t>(t)] = kind;
+      if (!found_.empty()) continue;
+      // A row that a mask of -inf hides as a whole: its Softmax makes the first NaN.
+      const bool suspect = kind == "nan" && nan_free && suspect_.empty();
+      if (kind.empty() || !(finite || suspect)) continue;
+      (finite ? found_ : suspect_) =
+          fmt::format("'{}' of node '{}' (kernel {}/{}) has {}",
+                      program_.tensors[static_cast<size_t>(t)].name, call.loc, call.kernel,
+                      executor_.implementation(index_, c), How(static_cast<size_t>(t), kind));
     }
     return {};
   }
@@ -141,8 +149,9 @@ class FirstNonFinite {
   int index_;
   Executor& executor_;
   std::vector<std::byte> scratch_;
-  std::vector<bool> bad_;  ///< per tensor
-  std::string found_;
+  std::vector<std::string_view> kinds_;  ///< per tensor, as NonFiniteKind() calls them
+  std::string found_;                    ///< made of finite operands
+  std::string suspect_;  ///< where there is no such: the first NaN that is made of infinities
   Status status_;
 };
 

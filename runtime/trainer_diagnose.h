@@ -28,7 +28,8 @@ Result<std::string> FindCauseOfSkip(const plan::Plan& plan, Executor& executor,
 
 /// Runs `program` once more on the feeds' present contents and names the first value that is not
 /// finite although all operands of its call are: "'x' of node '/fc1/MatMul' (kernel matmul/onednn)
-/// has inf". "" when every value is finite. Changes the states.
+/// has inf". Where there is none (a mask of infinities goes into it), the first NaN that is made of
+/// infinities. "" when every value is finite. Changes the states.
 Result<std::string> FindFirstNonFinite(const plan::Plan& plan, Executor& executor, int program);
 
 /// "inf", "nan", or "" when every element is finite (or the dtype is no float).

@@ -44,14 +44,15 @@ int FindOutput(const plan::Program& program, std::string_view name) {
 }
 
 std::vector<SumAndCount> FindSums(const plan::Program& program) {
-  constexpr std::string_view kSum = "_sum";
+  constexpr std::string_view kSum = "_sum", kLogSum = "_logsum";
   std::vector<SumAndCount> sums;
   for (size_t i = 0; i < program.outputs.size(); ++i) {
     const std::string& name = program.outputs[i].name;
-    if (!name.ends_with(kSum)) continue;
-    std::string base = name.substr(0, name.size() - kSum.size());
+    const bool exponential = name.ends_with(kLogSum);
+    if (!exponential && !name.ends_with(kSum)) continue;
+    std::string base = name.substr(0, name.size() - (exponential ? kLogSum : kSum).size());
     int count = FindOutput(program, base + "_count");
-    if (count >= 0) sums.push_back({base, static_cast<int>(i), count, 0, 0});
+    if (count >= 0) sums.push_back({base, static_cast<int>(i), count, 0, 0, exponential});
   }
   return sums;
 }

@@ -3,6 +3,7 @@
 // The programs of a plan by name, and the scalars that they give after each step. Outputs that a
 // plan does not have are simply not reported.
 
+#include <cmath>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,13 +28,20 @@ struct Programs {
 /// Index of an output of a program, or -1.
 int FindOutput(const plan::Program& program, std::string_view name);
 
-/// A metric is a pair of outputs NAME_sum and NAME_count.
+/// A metric is a pair of outputs NAME_sum and NAME_count, or NAME_logsum and NAME_count when it is
+/// the exponential of the mean.
 struct SumAndCount {
   std::string name;
   int sum = -1, count = -1;
   double total = 0, weight = 0;
 
-  double mean() const { return weight > 0 ? total / weight : 0; }
+  bool exponential = false;
+
+  /// 0 when nothing was counted.
+  double value() const {
+    if (!(weight > 0)) return 0;
+    return exponential ? std::exp(total / weight) : total / weight;
+  }
 };
 /// All pairs of a program, `loss` included, in the order of the outputs.
 std::vector<SumAndCount> FindSums(const plan::Program& program);

@@ -164,6 +164,8 @@ Status Session::CheckApart() const {
   for (std::string_view flag : {"data", "eval-data", "init-from"}) {
     for (const Option& option : settings_.All(flag)) {
       if (!option.head.empty()) places.Add(option.head, fmt::format("a file of --{}", flag));
+      if (option.Given("vocab"))
+        places.Add(option.Text("vocab"), fmt::format("a file of --{}", flag));
     }
   }
   for (std::string_view flag : kOutputFlags) {
@@ -190,6 +192,10 @@ Status Session::OpenData() {
       AMPC_ASSIGN(train_data_, OpenTrainingData(plan_, train_feeds_, settings_, loader_));
     }
   }
+  const auto note_vocabularies = [this](const Dataset& data) {
+    for (const std::string& vocabulary : data.vocabularies()) Note("vocabulary: {}", vocabulary);
+  };
+  if (train_data_ != nullptr) note_vocabularies(*train_data_);
   bool evaluates = train_data_ == nullptr || HasEvalData(settings_);
   for (std::string_view flag : {"eval-data", "eval-range", "eval-every", "eval-steps"}) {
     AMPC_TRY(CheckNeeds(flag, programs_.eval >= 0, "a plan with an eval program"));
@@ -200,6 +206,7 @@ Status Session::OpenData() {
   eval_feeds_ = FeedsOf(plan_, eval);
   bool pad = eval_feeds_.valid >= 0 || FindSums(eval).empty();
   AMPC_ASSIGN(eval_data_, OpenEvalData(plan_, eval_feeds_, settings_, pad, loader_));
+  if (train_data_ == nullptr) note_vocabularies(*eval_data_);
   if (eval_data_->dropped_samples() > 0)
     Note("evaluation: the last {} samples are left out, since this loss cannot be masked",
          eval_data_->dropped_samples());

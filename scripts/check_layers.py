@@ -25,6 +25,7 @@ PLAN = ["runtime/plan/*"]
 IR = ["compiler/ir/*", "compiler/diagnostics.h"]
 OPS = ["compiler/ops/*"]
 PASSES = ["passes/passes.h", "passes/passes.def", "passes/options.h"]  # helpers; no pass has a header
+PATTERNS = ["passes/recover_match.h"]  # shared by the files of one pass
 
 # First match wins: (files, what they may include of ours). `/**` at the end crosses slashes.
 LAYERS = [
@@ -44,6 +45,7 @@ LAYERS = [
     ("compiler/ir/*", BASE + VOCABULARY + IR + PLAN + ["compiler/ops/op_def.h", "compiler/ops/infer.h"]),  # one layer with ops
     ("compiler/ops/infer.cc", BASE + VOCABULARY + IR + OPS + PROTO),
     ("compiler/ops/*", BASE + VOCABULARY + IR + OPS),
+    ("passes/recover*", BASE + IR + ["compiler/ops/op_def.h"] + PASSES + PATTERNS),
     ("passes/*", BASE + IR + ["compiler/ops/op_def.h", "compiler/ops/infer.h"] + PASSES),
     ("compiler/*", BASE + CONFIG + VOCABULARY + IR + OPS + PLAN + PASSES + ["compiler/*", "compiler/onnx/*", "compiler/lower/*"]),
     ("compiler/onnx/*", BASE + CONFIG + PLAN + IR + OPS + PASSES + ["compiler/*", "compiler/onnx/*"]),

@@ -21,7 +21,7 @@ FORBIDDEN = [
 ]
 BINARY = (".onnx", ".npz", ".npy", ".gz", ".safetensors", ".data", ".png", ".plan", ".pb", ".ckpt", ".bin")
 SIZE_LIMIT = 1 << 20
-LARGE = {"examples/mnist/data/t10k-images-idx3-ubyte.gz"}
+LARGE = {"examples/mnist/data/t10k-images-idx3-ubyte.gz", "examples/data/tinyshakespeare/input.txt"}
 
 
 def main():

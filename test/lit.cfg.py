@@ -4,6 +4,7 @@
 Substitutions:
   %ampc %ampc-opt %amprun   the tools of this build      %python   the tests' Python (numpy, onnx, onnxruntime)
   %models  test/golden/models      %data  examples/mnist/data      %scripts  test/scripts
+  %examples  examples      %bin  the folder of the tools
   %exits N CMD…             runs CMD and succeeds if it exits with exactly N (its output passes through);
                             N = nonzero: with any code of its own, never a crash or a sanitizer's report
   %s %S %t                  this file, its folder, a scratch name of this test (lit's own)
@@ -36,6 +37,7 @@ config.substitutions += [
     ("%models", os.path.join(config.test_source_root, "golden", "models")),
     ("%data", os.path.join(project, "examples", "mnist", "data")),
     ("%examples", os.path.join(project, "examples")),
+    ("%bin", config.ampc_bin),
     ("%scripts", os.path.join(config.test_source_root, "scripts")),
     ("%exits", os.path.join(config.test_source_root, "exits.sh")),
     (r"\bFileCheck\b", config.ampc_filecheck),

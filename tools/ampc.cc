@@ -24,6 +24,11 @@ Status CheckOutput(const Settings& settings, const std::string& model) {
   const std::string output = settings.Text("output");
   FilePlaces places;
   places.Add(model, "the model itself");
+  if (!settings.Text("artifacts").empty()) {
+    for (std::string_view part : {"training_model.onnx", "optimizer_model.onnx"})
+      places.Add(JoinPath(model, part), "a part of the artifacts");
+    places.Add(settings.Text("init-from"), "the file of --init-from");
+  }
   for (std::string_view flag : {"recipe", "policy"}) {
     if (const std::string file = settings.Text(flag); !file.empty())
       places.Add(file, fmt::format("the file of --{}", flag));
@@ -52,6 +57,35 @@ Status PrintExplanation(const Diagnostics& diagnostics, const std::string& glob)
   }
   if (any || glob.empty()) return {};
   return UsageError("E0306", "--explain={}: no node or parameter has such a name", glob);
+}
+
+// What the artifacts bring along can't be asked for, too.
+Status CheckArtifacts(const Settings& settings) {
+  const bool given = !settings.Text("artifacts").empty();
+  const Option* weights = settings.Find("init-from");
+  if (!given) {
+    if (weights == nullptr) return {};
+    return UsageError("E0609", "--init-from goes with --artifacts here; give it to amprun");
+  }
+  if (!settings.positional().empty() || settings.Given("model")) {
+    return UsageError(
+        "E0609", "--artifacts has a model of its own: '{}' is one too many",
+        settings.positional().empty() ? settings.Text("model") : settings.positional());
+  }
+  for (std::string_view flag : {"loss", "metric", "optimizer", "trainable", "freeze", "untie"}) {
+    if (settings.Given(flag))
+      return UsageError("E0609", "--{} with --artifacts: the artifacts say it themselves", flag);
+  }
+  for (std::string_view flag : {"forward-only", "info"}) {
+    if (settings.Switch(flag))
+      return UsageError("E0609", "--{} with --artifacts: give it the model itself", flag);
+  }
+  if (weights == nullptr) {
+    return UsageError("E0609",
+                      "--artifacts needs the initial weights: --init-from FILE.onnx (its "
+                      "checkpoint file is not read)");
+  }
+  return {};
 }
 
 // A full disk behind a redirected standard output, above all.
@@ -171,8 +205,10 @@ Status Run(const Settings& settings) {
     std::fputs(PolicyText(options.policy).c_str(), stdout);
     return {};
   }
-  const std::string model =
-      settings.positional().empty() ? settings.Text("model") : settings.positional();
+  AMPC_TRY(CheckArtifacts(settings));
+  const std::string model = !settings.Text("artifacts").empty() ? settings.Text("artifacts")
+                            : settings.positional().empty()     ? settings.Text("model")
+                                                                : settings.positional();
   if (model.empty()) return UsageError("E0609", "no model given: ampc MODEL.onnx [-o train.plan]");
   const Goal goal = settings.Text("emit") == "step" ? Goal::kStep : Goal::kPlan;
   if (goal == Goal::kStep && settings.Text("output").empty())

@@ -134,14 +134,19 @@ Result<CompileOptions> CompileOptionsFrom(const Settings& s) {
     o.losses.push_back(std::move(spec));
   }
   for (const Option& metric : s.All("metric")) {
-    const bool accuracy = metric.head == "accuracy";
-    o.metrics.push_back({accuracy ? MetricSpec::Kind::kAccuracy : MetricSpec::Kind::kMae,
-                         accuracy ? metric.Int("k") : 1});
+    using Kind = MetricSpec::Kind;
+    const Kind kind = metric.head == "accuracy"     ? Kind::kAccuracy
+                      : metric.head == "perplexity" ? Kind::kPerplexity
+                                                    : Kind::kMae;
+    o.metrics.push_back({kind, kind == Kind::kAccuracy ? metric.Int("k") : 1});
   }
   o.trainable = s.Texts("trainable");
   o.freeze = s.Texts("freeze");
   AMPC_ASSIGN(o.optimizer, OptimizerFrom(s));
   o.schedule = ScheduleFrom(s);
+  for (std::string_view flag : {"optimizer", "lr-schedule", "no-decay", "param-group"})
+    o.own_update = o.own_update || s.Given(flag);
+  o.own_lr = s.Given("lr");
   o.precision = PrecisionFrom(s.Text("precision"));
   AMPC_ASSIGN(o.policy, LoadPolicy(s.Text("policy")));
   o.scaler = ScalerFrom(s, o.precision);
@@ -166,6 +171,8 @@ Result<CompileOptions> CompileOptionsFrom(const Settings& s) {
   o.wgrad_fp32 = s.Text("wgrad") == "fp32";
   o.eval_same = s.Text("eval-precision") == "same";
   o.forward_only = s.Switch("forward-only");
+  o.artifacts = s.Text("artifacts");
+  if (!o.artifacts.empty()) o.init_from = s.Text("init-from");
   o.untie = s.Text("untie");
   o.keep = s.Texts("keep");
   return o;

@@ -67,7 +67,7 @@ StateId Module::FindSetting(std::string_view setting) const {
 
 std::vector<Graph*> Module::graphs() const {
   std::vector<Graph*> all;
-  for (const auto* g : {&train, &apply, &eval}) {
+  for (const auto* g : {&train, &apply, &update, &eval}) {
     if (*g) all.push_back(g->get());
   }
   return all;
@@ -161,6 +161,17 @@ ValueId Graph::AddFeed(std::string_view name, TypeId type, plan::Feed::Kind kind
   const ValueId v = NewValue(std::move(value), name);
   feeds_.push_back({std::string(name), kind, v});
   return v;
+}
+
+void Graph::RemoveFeed(ValueId feed) {
+  Value& gone = values_[static_cast<size_t>(feed)];
+  assert(gone.kind == ValueKind::kFeed && gone.uses.empty());
+  feeds_.erase(feeds_.begin() + gone.index);
+  for (size_t i = static_cast<size_t>(gone.index); i < feeds_.size(); ++i)
+    values_[static_cast<size_t>(feeds_[i].value)].index = static_cast<int32_t>(i);
+  by_name_.Remove(gone.name, NameOf());
+  gone.kind = ValueKind::kNode;  // as an output of a node that is erased
+  gone.def = kNone;
 }
 
 ValueId Graph::State(StateId state) {

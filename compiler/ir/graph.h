@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The IR: a Module is StateVars plus up to three graphs over them (train, apply, eval).
+// The IR: a Module is StateVars plus up to three graphs over them (train, apply, eval); until the
+// optimizer pass also the update that some models bring along.
 //
 // A Graph is SSA, functional and flat. Nodes form a doubly linked list in topological order; nodes
 // and values are named by ids that index into arrays and never move. Every value knows its uses, so
@@ -148,6 +149,8 @@ class Graph {
   ValueId FindValue(std::string_view name) const;
   /// Adds a feed. The name must be free.
   ValueId AddFeed(std::string_view name, TypeId type, plan::Feed::Kind kind);
+  /// Removes a feed that nothing uses.
+  void RemoveFeed(ValueId feed);
   /// The current value of a state, created on the first call.
   ValueId State(StateId state);
   /// kNone when this graph does not read it.
@@ -267,6 +270,9 @@ class Module {
   std::vector<StateVar> states;
   std::unique_ptr<Graph> train, apply,
       eval;  ///< before fork-eval, `train` is the model's forward graph
+  /// The update that a model brings along, until the optimizer pass puts it into `apply`: feeds
+  /// "grad:<state>" (unscaled) and "found_inf"; nexts.
+  std::unique_ptr<Graph> update;
   struct InferenceCache* inference =
       nullptr;  ///< memoised type inference (compiler/ops/infer.cc); owned below
   std::shared_ptr<void> inference_owner;
@@ -281,7 +287,7 @@ class Module {
   /// Our own states are found by what they are: the first of a role, the one that a setting sets.
   StateId FindRole(Role role) const;
   StateId FindSetting(std::string_view setting) const;
-  /// The graphs that exist, in the order train, apply, eval.
+  /// The graphs that exist, in the order train, apply, update, eval.
   std::vector<Graph*> graphs() const;
   /// Removes the states for which `drop[state]` is true and renumbers the rest, in their order. No
   /// graph reads or writes a dropped one, and no state that stays is derived from one.

@@ -272,10 +272,12 @@ Result<std::unique_ptr<Module>> Parser::Run() {
       AMPC_TRY(GraphBlock(&module_->train, "train"));
     } else if (token_.Is("apply")) {
       AMPC_TRY(GraphBlock(&module_->apply, "apply"));
+    } else if (token_.Is("update")) {
+      AMPC_TRY(GraphBlock(&module_->update, "update"));
     } else if (token_.Is("eval")) {
       AMPC_TRY(GraphBlock(&module_->eval, "eval"));
     } else {
-      return Unexpected("'state', 'train', 'apply' or 'eval'");
+      return Unexpected("'state', 'train', 'apply', 'update' or 'eval'");
     }
   }
   return std::move(module_);
@@ -285,7 +287,8 @@ bool IsModuleText(std::string_view text) {
   Lexer lexer(text);
   Token token;
   lexer.Next(&token);
-  return token.Is("state") || token.Is("train") || token.Is("apply") || token.Is("eval");
+  return token.Is("state") || token.Is("train") || token.Is("apply") || token.Is("update") ||
+         token.Is("eval");
 }
 
 Result<std::unique_ptr<Module>> ParseModule(std::string_view text, std::string_view name,

@@ -50,6 +50,7 @@ Status Printer::ModuleText(const Module& module) {
   }
   if (module.train) GraphBlock(*module.train, "train");
   if (module.apply) GraphBlock(*module.apply, "apply");
+  if (module.update) GraphBlock(*module.update, "update");
   if (module.eval) GraphBlock(*module.eval, "eval");
   return {};
 }

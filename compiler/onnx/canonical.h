@@ -78,6 +78,13 @@ RewriteRules();  // canonical_rewrites.cc: ops that are others in a fixed arrang
 std::span<const CanonicalRow> EinsumRules();   // canonical_einsum.cc
 std::span<const CanonicalRow> PoolRules();     // canonical_pool.cc
 std::span<const CanonicalRow> SpatialRules();  // canonical_spatial.cc
+/// An op of a training graph that ONNX does not have.
+struct TrainingRow {
+  std::string_view domain, op;
+  CanonicalRule rule;
+};
+/// The rule for it, or null (canonical_backward.cc).
+CanonicalRule FindTrainingRule(std::string_view domain, std::string_view op);
 /// Pads that repeat elements become Gathers (canonical_rewrites.cc); a constant pad stays.
 Status CanonicalPadMode(CanonicalContext& c, SourceNode& n);
 

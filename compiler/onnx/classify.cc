@@ -11,6 +11,7 @@
 #include <tuple>
 
 #include "compiler/onnx/source.h"
+#include "compiler/onnx/training.h"
 #include "runtime/config/value.h"
 
 namespace ampc {
@@ -145,6 +146,45 @@ Status ReportEqual(std::vector<SourceTensor>& tensors, Diagnostics& diagnostics)
   return {};
 }
 
+// A model that brings its training along says itself what trains and what a step replaces.
+Status ClassifyGiven(SourceModel& source, const TrainingPart& training, Diagnostics& diagnostics) {
+  std::vector<std::string> unused;
+  for (SourceTensor& tensor : source.tensors()) {
+    const bool trains = training.trained.contains(tensor.name);
+    if (trains && tensor.uses.empty()) {
+      return BadInput("E0119",
+                      "the model has a gradient of '{}', but no node in front of the loss "
+                      "reads it",
+                      tensor.name);
+    }
+    if (trains && !tensor.is_float()) {
+      return BadInput("E0119", "the model has a gradient of '{}', which is {}", tensor.name,
+                      Name(tensor.data.form.dtype));
+    }
+    const Standing standing{trains ? "" : "the model has no gradient of it", trains};
+    Settle(tensor, standing, trains, "");
+    if (!trains && !tensor.is_float())
+      tensor.reason = fmt::format("its type is {}", Name(tensor.data.form.dtype));
+    if (training.updated.contains(tensor.name)) {
+      tensor.is_state = true;
+      if (!trains) tensor.reason = "the model updates it";
+      if (!trains && tensor.role == plan::Role::kConstant)
+        tensor.role = tensor.is_float() ? plan::Role::kMoment : plan::Role::kCounter;
+    }
+    if (tensor.uses.empty() && tensor.one_element() && training.rates.contains(tensor.name)) {
+      tensor.is_state = true;
+      tensor.role = plan::Role::kHyper;
+      tensor.reason = "a learning rate";
+    }
+    if (tensor.uses.empty() && !tensor.in_update)
+      unused.push_back(fmt::format("'{}'", tensor.name));
+    if (tensor.is_float()) diagnostics.Explain(tensor.name, "trainable", tensor.reason);
+  }
+  if (!unused.empty())
+    diagnostics.Note(fmt::format("initializers that nothing reads: {}", Listed(unused)));
+  return {};
+}
+
 }  // namespace
 
 Result<ValueScan> ScanOf(SourceTensor& tensor) {
@@ -155,6 +195,7 @@ Result<ValueScan> ScanOf(SourceTensor& tensor) {
 }
 
 Status Classify(SourceModel& source, const CompileOptions& options, Diagnostics& diagnostics) {
+  if (source.training() != nullptr) return ClassifyGiven(source, *source.training(), diagnostics);
   std::vector<SourceTensor>& tensors = source.tensors();
   std::vector<Standing> standing;
   for (SourceTensor& tensor : tensors) {

@@ -39,9 +39,16 @@ Status Embed(SourceModel& source, onnx::TensorProto& tensor) {
   return {};
 }
 
-Status EmbedAttributes(SourceModel& source, onnx::NodeProto& node) {
+// The node and what its bodies hold.
+Status SettleNode(SourceModel& source, onnx::NodeProto& node, std::set<std::string>& gone) {
+  ToInference(node, gone);
   for (auto& attribute : *node.mutable_attribute()) {
     if (attribute.has_t()) AMPC_TRY(Embed(source, *attribute.mutable_t()));
+    if (!attribute.has_g()) continue;
+    for (auto& inner : *attribute.mutable_g()->mutable_node())
+      AMPC_TRY(SettleNode(source, inner, gone));
+    for (auto& tensor : *attribute.mutable_g()->mutable_initializer())
+      AMPC_TRY(Embed(source, tensor));
   }
   return {};
 }
@@ -102,13 +109,11 @@ Result<SourceInfo> MakeSourceInfo(SourceModel& source, const Importer& importer)
     exports.emplace(tensor.name, std::move(e));
   }
   for (auto& node : *model.mutable_graph()->mutable_node()) {
-    ToInference(node, gone);
-    AMPC_TRY(EmbedAttributes(source, node));
+    AMPC_TRY(SettleNode(source, node, gone));
   }
   for (auto& function : *model.mutable_functions()) {
     for (auto& node : *function.mutable_node()) {
-      ToInference(node, gone);
-      AMPC_TRY(EmbedAttributes(source, node));
+      AMPC_TRY(SettleNode(source, node, gone));
     }
   }
   auto* infos = model.mutable_graph()->mutable_value_info();

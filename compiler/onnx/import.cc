@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "compiler/onnx/importer.h"
+#include "compiler/onnx/training.h"
 #include "runtime/config/value.h"
 
 namespace ampc {
@@ -85,7 +86,7 @@ Importer::Importer(SourceModel& source, const CompileOptions& options, Diagnosti
       options_(options),
       diagnostics_(diagnostics),
       evaluate_(evaluate),
-      dims_(dims),
+      dim_set_(dims),
       widen_(options.precision == Precision::kFp64) {
   for (size_t i = 0; i < source.tensors().size(); ++i) tensor_index_[source.tensors()[i].name] = i;
 }
@@ -170,6 +171,18 @@ Status Importer::SetOutputs() {
   return {};
 }
 
+// Gradients that the model has become outputs that pass adopt-gradients knows.
+void Importer::NameGradients(const TrainingPart& training) {
+  std::unordered_set<std::string> names;
+  for (const auto& [initializer, gradient] : training.gradients) {
+    graph_->SetOutput("given:grad:" + module_->state(StateOf(initializer)).name,
+                      graph_->FindOutput(gradient));
+    names.insert(gradient);
+  }
+  graph_->SetOutput("given:seed", main_.values.at(training.seed));
+  graph_->RemoveOutputs([&](const std::string& name) { return names.contains(name); });
+}
+
 Result<std::unique_ptr<ir::Module>> Importer::Run() {
   module_ = std::make_unique<ir::Module>();
   module_->train = std::make_unique<ir::Graph>(*module_, "train");
@@ -185,12 +198,12 @@ Result<std::unique_ptr<ir::Module>> Importer::Run() {
     diagnostics_.Note(fmt::format("{} node{} that no output needs {} left out", skipped,
                                   skipped == 1 ? "" : "s", skipped == 1 ? "is" : "are"));
 
-  DimBinding dims(options_, dims_);
+  DimBinding dims(options_, dim_set_);
   AMPC_TRY(AddFeeds(dims));
   for (const SourceTensor& tensor : source_.tensors()) {
     if (main_.values.contains(tensor.name))
       return BadInput("E0103", "'{}' is both an input and an initializer", tensor.name);
-    if (!tensor.is_state || tensor.uses.empty()) continue;
+    if (!tensor.is_state || (tensor.uses.empty() && !tensor.in_update)) continue;
     const DType stored = tensor.data.form.dtype;
     ir::StateVar state;
     state.name = tensor.name;
@@ -200,8 +213,13 @@ Result<std::unique_ptr<ir::Module>> Importer::Run() {
     state.initial.kind = plan::Initial::Kind::kBytes;
     state.initial.bytes = tensor.data.bytes;
     state.initial.stored = stored;
-    state.source = tensor.name;
+    // What only the update has is no part of the model that is exported.
+    if (!tensor.uses.empty()) state.source = tensor.name;
     state.trainable = tensor.trainable;
+    if (state.role == ir::Role::kHyper) {
+      AMPC_ASSIGN(const HostTensor value, ReadTensor(tensor.data));
+      state.initial = {.fill = value.GetDouble(0)};
+    }
     states_[tensor.name] = module_->AddState(std::move(state));
   }
   for (const auto& node : source_.graph().node()) {
@@ -217,6 +235,11 @@ Result<std::unique_ptr<ir::Module>> Importer::Run() {
   AMPC_TRY(ImportNodes(main_, source_.graph().node(), order));
   AMPC_TRY(SetOutputs());
   main_.read.clear();  // views of `outputs`
+  if (const TrainingPart* training = source_.training();
+      training != nullptr && dim_set_ == DimSet::kTrain) {
+    if (training->given.backward) NameGradients(*training);
+    AMPC_TRY(ImportUpdate(*training));
+  }
   return std::move(module_);
 }
 
@@ -227,15 +250,34 @@ namespace {
 
 Result<ImportedModel> Import(SourceModel& source, const CompileOptions& options,
                              Diagnostics& diagnostics, EvaluateFn evaluate, DimSet dims) {
+  AMPC_TRY(TakeTraining(source, options, diagnostics));
   AMPC_TRY(CheckSupport(source));
   AMPC_TRY(PrepareSource(source, options, diagnostics));
   Importer importer(source, options, diagnostics, evaluate, dims);
   AMPC_ASSIGN(std::unique_ptr<ir::Module> module, importer.Run());
-  AMPC_ASSIGN(SourceInfo info, MakeSourceInfo(source, importer));
-  return ImportedModel{std::move(module), std::move(info)};
+  ImportedModel imported{.module = std::move(module), .source = {}, .training = {}};
+  if (const TrainingPart* training = source.training(); training != nullptr) {
+    imported.training = training->given;
+    source.proto().mutable_graph()->CopyFrom(training->inference);
+  }
+  AMPC_ASSIGN(imported.source, MakeSourceInfo(source, importer));
+  return imported;
 }
 
 }  // namespace
+
+Result<ImportedModel> ImportJoined(SourceModel& source, SourceModel& weights,
+                                   const CompileOptions& options, Diagnostics& diagnostics,
+                                   EvaluateFn evaluate, DimSet dims) {
+  AMPC_TRY(CheckSupport(source));
+  AMPC_TRY(PrepareSource(source, options, diagnostics));
+  Importer importer(source, options, diagnostics, evaluate, dims);
+  AMPC_ASSIGN(std::unique_ptr<ir::Module> module, importer.Run());
+  ImportedModel imported{
+      .module = std::move(module), .source = {}, .training = source.training()->given};
+  AMPC_ASSIGN(imported.source, MakeSourceInfo(weights, importer));
+  return imported;
+}
 
 Result<ImportedModel> ImportModel(const std::string& path, const CompileOptions& options,
                                   Diagnostics& diagnostics, EvaluateFn evaluate, DimSet dims) {

@@ -7,6 +7,7 @@
 // inferred, constants folded. Everything that is not supported is listed in one error.
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,16 +40,30 @@ struct SourceInfo {
   std::vector<SourceExport> exports;
 };
 
+/// How a model that brings its training along wants to be trained.
+struct GivenTraining {
+  std::string loss;       ///< the output that is minimised
+  bool backward = false;  ///< the graph has the backward pass, too
+  std::optional<OptimizerSpec> optimizer;
+  double clip_norm = 0;  ///< 0: none
+};
+
 struct ImportedModel {
   std::unique_ptr<ir::Module> module;  ///< `train` is the forward graph
   SourceInfo source;
+  std::optional<GivenTraining> training;
 };
 
 /// Reads `path` (`.onnx`, or `.onnxtext` in ONNX's text syntax). Errors carry the file's name.
 Result<ImportedModel> ImportModel(const std::string& path, const CompileOptions& options,
                                   Diagnostics& diagnostics, EvaluateFn evaluate,
                                   DimSet dims = DimSet::kTrain);
-/// The same from ONNX text; external data is looked up in `folder`.
+/// ONNX Runtime's training artifacts in folder `options.artifacts`, with the weights of the model
+/// `options.init_from`, which is also what an export writes. In kTrain `train` has the backward
+/// pass, too: its outputs "given:seed" (a feed) and "given:grad:<state>"; in kEval it has not.
+Result<ImportedModel> ImportArtifacts(const CompileOptions& options, Diagnostics& diagnostics,
+                                      EvaluateFn evaluate, DimSet dims = DimSet::kTrain);
+/// ImportModel from ONNX text; external data is looked up in `folder`.
 Result<ImportedModel> ImportText(const std::string& text, const std::string& folder,
                                  const CompileOptions& options, Diagnostics& diagnostics,
                                  EvaluateFn evaluate, DimSet dims = DimSet::kTrain);

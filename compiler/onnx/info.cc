@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "compiler/onnx/source.h"
+#include "compiler/onnx/training.h"
 
 namespace ampc {
 namespace {
@@ -51,6 +52,8 @@ void CollectDims(const onnx::ValueInfoProto& input,
 Result<ModelInfo> ReadModelInfo(const std::string& path, const CompileOptions& options,
                                 Diagnostics& diagnostics) {
   AMPC_ASSIGN(SourceModel source, LoadModel(path));
+  if (Status status = TakeTraining(source, options, diagnostics); !status.ok())
+    return std::move(status).Of(path);
   // Ops that are not supported are part of the answer; without a tensor it is another model.
   if (!source.unsupported().empty()) {
     if (Status status = CheckSupport(source); !status.ok()) return std::move(status).Of(path);

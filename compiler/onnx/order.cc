@@ -6,6 +6,7 @@
 #include <onnx/defs/schema.h>
 
 #include "compiler/onnx/importer.h"
+#include "compiler/onnx/training.h"
 
 namespace ampc {
 namespace {
@@ -27,6 +28,7 @@ class Orderer {
                           DescribeNode(nodes_[n], opsets_));
         }
       }
+      if (IsControlFlow(nodes_[n])) captured_.emplace(n, CapturedNames(nodes_[n]));
     }
     return {};
   }
@@ -35,16 +37,16 @@ class Orderer {
     Push(output);
     while (!stack_.empty()) {
       Frame& top = stack_.back();
-      const auto& inputs = nodes_[top.node].input();
-      if (top.next == inputs.size()) {
+      const std::string* read = Read(top.node, top.next);
+      if (read == nullptr) {
         mark_[static_cast<size_t>(top.node)] = kDone;
         order_.push_back(top.node);
         stack_.pop_back();
         continue;
       }
-      const std::string& input = inputs[top.next++];
-      if (OnStack(input)) return Cycle(input);
-      Push(input);
+      ++top.next;
+      if (OnStack(*read)) return Cycle(*read);
+      Push(*read);
     }
     return {};
   }
@@ -57,6 +59,14 @@ class Orderer {
   };
   static constexpr char kActive = 1, kDone = 2;
 
+  // What a node reads, number `i`: its inputs, then what its bodies read; null behind the last.
+  const std::string* Read(int node, int i) const {
+    const auto& inputs = nodes_[node].input();
+    if (i < inputs.size()) return &inputs[i];
+    const auto it = captured_.find(node);
+    const auto k = static_cast<size_t>(i - inputs.size());
+    return it == captured_.end() || k >= it->second.size() ? nullptr : it->second[k];
+  }
   int ProducerOf(const std::string& name) const {
     auto it = name.empty() ? producer_.end() : producer_.find(name);
     return it == producer_.end() ? -1 : it->second;
@@ -80,6 +90,7 @@ class Orderer {
   const Nodes& nodes_;
   const Opsets& opsets_;
   std::unordered_map<std::string_view, int> producer_;
+  std::unordered_map<int, std::vector<const std::string*>> captured_;  // by nodes with bodies
   std::vector<char> mark_;
   std::vector<Frame> stack_;
   std::vector<int> order_;
@@ -112,6 +123,15 @@ class SupportCheck {
   void Check(const Nodes& nodes, const std::vector<int>& order, const Opsets& opsets,
              const std::string& prefix) {
     for (int n : order) CheckNode(nodes[n], opsets, prefix);
+  }
+
+  // The nodes that lead from gradients to new values, where optimizers may stand.
+  void CheckUpdate(const TrainingPart& training) {
+    in_update_ = true;
+    for (const auto* graph : {&training.update, &training.initialization}) {
+      for (const auto& node : graph->node()) CheckNode(node, source_.opsets(), "");
+    }
+    in_update_ = false;
   }
 
   // Inputs and initializers, whether or not a node reads them.
@@ -166,6 +186,7 @@ class SupportCheck {
   }
 
   void CheckNode(const onnx::NodeProto& node, const Opsets& opsets, const std::string& prefix) {
+    if (in_update_ && IsUpdateNode(node)) return;
     if (const Function* f = source_.FindFunction(node); f != nullptr) {
       if (depth_ >= kMaxCallDepth) return;  // the import refuses it
       if (!functions_.insert(f->proto).second) return;
@@ -176,12 +197,15 @@ class SupportCheck {
       --depth_;
       return;
     }
+    if (IsControlFlow(node)) return CheckBodies(node, opsets, prefix);
     const std::string_view domain = DomainOf(node.domain());
     const int opset = opsets.For(domain);
     const onnx::OpSchema* schema = SchemaOf(node.op_type(), opset, domain);
     std::string why;
     if (opset == 0) {
       why = fmt::format(" (no opset of domain '{}' is imported)", domain);
+    } else if (FindTrainingRule(domain, node.op_type()) != nullptr) {
+      return;
     } else if (!domain.empty()) {
       why = fmt::format(" (domain '{}', opset {})", domain, opset);
     } else if (schema == nullptr) {
@@ -200,6 +224,19 @@ class SupportCheck {
     found_[OpWithVersion(node, opsets) + why].push_back(prefix + LabelOf(node));
   }
 
+  // Loops run their bodies; which branch an If takes is not known yet.
+  void CheckBodies(const onnx::NodeProto& node, const Opsets& opsets, const std::string& prefix) {
+    if (node.op_type() == "If") return;
+    if (node.op_type() == "Scan" && opsets.For("") < 9) {
+      found_[OpWithVersion(node, opsets) + " (before opset 9)"].push_back(prefix + LabelOf(node));
+      return;
+    }
+    for (const auto& attribute : node.attribute()) {
+      for (const auto& inner : attribute.g().node())
+        CheckNode(inner, opsets, prefix + LabelOf(node) + "/");
+    }
+  }
+
   // What an attribute holds that cannot be read, or "".
   static std::string UnknownValueIn(const onnx::NodeProto& node) {
     for (const auto& attribute : node.attribute()) {
@@ -215,6 +252,7 @@ class SupportCheck {
   std::vector<UnsupportedPart> parts_;
   std::unordered_set<const onnx::FunctionProto*> functions_;
   size_t depth_ = 0;
+  bool in_update_ = false;
 };
 
 }  // namespace
@@ -242,6 +280,7 @@ Status CheckSupport(const SourceModel& source) {
               OrderNodes(source.graph().node(), outputs, source.opsets(), nullptr));
   SupportCheck check(source);
   check.Check(source.graph().node(), order, source.opsets(), "");
+  if (source.training() != nullptr) check.CheckUpdate(*source.training());
   check.CheckTensors();
   return check.Take();
 }

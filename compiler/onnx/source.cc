@@ -11,6 +11,7 @@
 #include <onnx/defs/parser.h>
 #include <onnx/defs/schema.h>
 
+#include "compiler/onnx/training.h"
 #include "runtime/base/file.h"
 
 namespace ampc {
@@ -100,18 +101,10 @@ Result<SourceModel> Finish(std::unique_ptr<onnx::ModelProto> proto, ModelFiles f
     if (!seen.insert(tensor.name()).second) {
       return BadInput("E0103", "initializer '{}' stands in the model twice", tensor.name());
     }
-    auto data = source.files().Find(tensor);
-    if (!data.ok() && data.status().error_class() == ErrorClass::kUnsupported) {
-      source.AddUnsupported(data.status());
-      continue;
-    }
-    if (!data.ok()) return std::move(data).TakeStatus();
-    source.AddTensor({.name = tensor.name(), .original = tensor.name(), .data = std::move(*data)});
+    AMPC_TRY(AddInitializer(source, tensor));
   }
-  for (const auto& sparse : source.graph().sparse_initializer()) {
-    source.AddUnsupported(Unsupported("E0104", "initializer '{}' is sparse, which is not supported",
-                                      sparse.values().name()));
-  }
+  for (const auto& sparse : source.graph().sparse_initializer())
+    AddSparseInitializer(source, sparse);
   return source;
 }
 
@@ -160,6 +153,30 @@ SourceModel::SourceModel(std::unique_ptr<onnx::ModelProto> proto, ModelFiles fil
   }
 }
 
+SourceModel::SourceModel(SourceModel&&) noexcept = default;
+SourceModel& SourceModel::operator=(SourceModel&&) noexcept = default;
+SourceModel::~SourceModel() = default;
+
+void SourceModel::SetTraining(std::unique_ptr<TrainingPart> training) {
+  training_ = std::move(training);
+}
+
+Status AddInitializer(SourceModel& source, const onnx::TensorProto& tensor) {
+  auto data = source.files().Find(tensor);
+  if (!data.ok() && data.status().error_class() == ErrorClass::kUnsupported) {
+    source.AddUnsupported(data.status());
+    return {};
+  }
+  if (!data.ok()) return std::move(data).TakeStatus();
+  source.AddTensor({.name = tensor.name(), .original = tensor.name(), .data = std::move(*data)});
+  return {};
+}
+
+void AddSparseInitializer(SourceModel& source, const onnx::SparseTensorProto& sparse) {
+  source.AddUnsupported(Unsupported("E0104", "initializer '{}' is sparse, which is not supported",
+                                    sparse.values().name()));
+}
+
 void SourceModel::AddUnsupported(const Status& status) {
   std::string what = status.message();
   if (what.ends_with(kNotSupported)) what.resize(what.size() - kNotSupported.size());
@@ -189,11 +206,10 @@ Result<SourceModel> LoadModelText(const std::string& text, const std::string& fo
 }
 
 Status PrepareSource(SourceModel& source, const CompileOptions& options, Diagnostics& diagnostics) {
-  if (source.proto().training_info_size() > 0)
-    diagnostics.Note("the model's training_info is not used");
   AMPC_TRY(SettleConstants(source, options));
   CountUses(source);
-  AMPC_TRY(Untie(source, options, diagnostics));
+  // Where the gradients are given, so are the parameters.
+  if (source.training() == nullptr) AMPC_TRY(Untie(source, options, diagnostics));
   return Classify(source, options, diagnostics);
 }
 

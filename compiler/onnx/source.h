@@ -78,6 +78,7 @@ struct SourceTensor {
   std::vector<SourceUse> uses = {};
   bool from_constant = false;          ///< was the value of a Constant node
   std::optional<ValueScan> scan = {};  ///< ScanOf() keeps it
+  bool in_update = false;              ///< the update of training_info reads it
 
   // Set by Classify.
   bool is_state = false;  ///< becomes a StateVar, else Constant
@@ -106,9 +107,14 @@ struct Function {
   Opsets opsets;
 };
 
+struct TrainingPart;  // training.h
+
 class SourceModel {
  public:
   SourceModel(std::unique_ptr<onnx::ModelProto> proto, ModelFiles files, std::string name);
+  SourceModel(SourceModel&&) noexcept;
+  SourceModel& operator=(SourceModel&&) noexcept;
+  ~SourceModel();
 
   onnx::ModelProto& proto() { return *proto_; }
   const onnx::ModelProto& proto() const { return *proto_; }
@@ -125,6 +131,10 @@ class SourceModel {
   const Function* FindFunction(const onnx::NodeProto& node) const;
   /// Adds a tensor that is, or becomes, an initializer.
   void AddTensor(SourceTensor tensor) { tensors_.push_back(std::move(tensor)); }
+  /// What the model brings along for its training; null in others.
+  const TrainingPart* training() const { return training_.get(); }
+  TrainingPart* training() { return training_.get(); }
+  void SetTraining(std::unique_ptr<TrainingPart> training);
 
  private:
   std::unique_ptr<onnx::ModelProto> proto_;
@@ -134,7 +144,13 @@ class SourceModel {
   std::unordered_map<std::string, Function> functions_;
   std::vector<SourceTensor> tensors_;
   std::vector<UnsupportedPart> unsupported_;
+  std::unique_ptr<TrainingPart> training_;
 };
+
+/// Adds what an initializer is to the tensors, or to what is not supported. Errors: E0104, E0105.
+Status AddInitializer(SourceModel& source, const onnx::TensorProto& tensor);
+/// The same for a sparse one, which is not supported.
+void AddSparseInitializer(SourceModel& source, const onnx::SparseTensorProto& sparse);
 
 /// Reads a model file (`.onnxtext`: ONNX's text syntax). Errors: E0101, E0104, E0105, E0114.
 Result<SourceModel> LoadModel(const std::string& path);

@@ -6,6 +6,7 @@
 #include <onnx/defs/schema.h>
 
 #include "compiler/onnx/importer.h"
+#include "compiler/onnx/training.h"
 #include "compiler/ops/infer.h"
 
 namespace ampc {
@@ -68,7 +69,11 @@ Status CheckCanonical(const SourceNode& source) {
 }  // namespace
 
 Status Importer::ImportNodes(Scope& scope, const Nodes& nodes, const std::vector<int>& order) {
-  for (int n : order) scope.read.insert(nodes[n].input().begin(), nodes[n].input().end());
+  for (int n : order) {
+    scope.read.insert(nodes[n].input().begin(), nodes[n].input().end());
+    if (!IsControlFlow(nodes[n])) continue;
+    for (const std::string* name : CapturedNames(nodes[n])) scope.read.insert(*name);
+  }
   for (int n : order) {
     Status status = ImportNode(scope, nodes[n]);
     if (status.ok()) continue;
@@ -82,13 +87,17 @@ Status Importer::ImportNodes(Scope& scope, const Nodes& nodes, const std::vector
 Status Importer::ImportNode(Scope& scope, const onnx::NodeProto& node) {
   if (const Function* f = source_.FindFunction(node); f != nullptr)
     return CallFunction(scope, node, *f->proto, f->opsets);
+  if (IsControlFlow(node)) return ImportControlFlow(scope, node);
+  if (graph_ == module_->update.get() && IsUpdateNode(node)) return ImportUpdateNode(scope, node);
   const std::string_view domain = DomainOf(node.domain());
   const onnx::OpSchema* schema = SchemaOf(node.op_type(), scope.opsets->For(domain), domain);
+  const CanonicalRule training = FindTrainingRule(domain, node.op_type());
+  if (training != nullptr) return ImportTrainingNode(scope, node, training);
   if (schema == nullptr ||
       !domain.empty()) {  // CheckSupport covers all but bodies that ONNX's schemas define
     return Unsupported("E0102", "op {} is not supported", OpWithVersion(node, *scope.opsets));
   }
-  AMPC_ASSIGN(SourceNode source, ReadNode(scope, node, *schema));
+  AMPC_ASSIGN(SourceNode source, ReadNode(scope, node, schema->SinceVersion()));
   AMPC_TRY(ReadInputs(scope, node, source));
   AMPC_TRY(VerifyAgainstSchema(node, *schema, source));
 
@@ -120,11 +129,34 @@ Status Importer::ImportNode(Scope& scope, const onnx::NodeProto& node) {
   return BuildNode(scope, node, source, *op, loc);
 }
 
+// An op of a training graph: there is no schema of it, and its rule leaves a standard op or values.
+Status Importer::ImportTrainingNode(Scope& scope, const onnx::NodeProto& node, CanonicalRule rule) {
+  AMPC_ASSIGN(SourceNode source, ReadNode(scope, node, scope.opsets->For(DomainOf(node.domain()))));
+  AMPC_TRY(ReadInputs(scope, node, source));
+  for (size_t i = 0; i < source.sequences.size(); ++i) {
+    if (!source.sequences[i].empty())
+      return Unsupported("E0102",
+                         "input {} ('{}') is a sequence, which this op is not supported for", i,
+                         source.sequences[i]);
+  }
+  const ir::LocId loc = module_->locs.Intern(scope.prefix + LabelOf(node));
+  const ir::NodeId last = graph_->last();
+  CanonicalContext context{.graph = *graph_,
+                           .b = ir::Builder(*graph_, loc),
+                           .widen = widen_,
+                           .sequences = scope.sequences};
+  AMPC_TRY(rule(context, source));
+  AMPC_TRY(context.b.TakeStatus());
+  AMPC_TRY(FoldAfter(last, source));
+  if (source.results) return Bind(scope, node, *source.results);
+  return BuildNode(scope, node, source, *FindOp("", source.op), loc);
+}
+
 Result<SourceNode> Importer::ReadNode(const Scope& scope, const onnx::NodeProto& node,
-                                      const onnx::OpSchema& schema) {
+                                      int version) {
   SourceNode source;
   source.op = node.op_type();
-  source.version = schema.SinceVersion();
+  source.version = version;
   for (const onnx::AttributeProto& attribute : node.attribute()) {
     const onnx::AttributeProto* given = &attribute;
     if (!attribute.ref_attr_name().empty()) {
@@ -159,7 +191,7 @@ Status Importer::ReadInputs(Scope& scope, const onnx::NodeProto& node, SourceNod
     out.sequences.emplace_back();
     if (name.empty()) {
       out.inputs.push_back(kNone);
-    } else if (scope.sequences.contains(name)) {
+    } else if (HasSequence(scope, name)) {
       out.sequences.back() = name;
       out.inputs.push_back(kNone);
     } else {
@@ -174,8 +206,21 @@ Status Importer::ReadInputs(Scope& scope, const onnx::NodeProto& node, SourceNod
   return {};
 }
 
+// Also one around the body, which then is the body's, too.
+bool Importer::HasSequence(Scope& scope, const std::string& name) {
+  for (const Scope* s = &scope; s != nullptr; s = s->outer) {
+    if (const auto it = s->sequences.find(name); it != s->sequences.end()) {
+      if (s != &scope) scope.sequences[name] = it->second;
+      return true;
+    }
+    if (s->values.contains(name)) return false;
+  }
+  return false;
+}
+
 Result<ValueId> Importer::Lookup(Scope& scope, const std::string& name) {
   if (auto it = scope.values.find(name); it != scope.values.end()) return it->second;
+  if (scope.outer != nullptr) return Lookup(*scope.outer, name);
   auto it = &scope == &main_ ? tensor_index_.find(name) : tensor_index_.end();
   if (it == tensor_index_.end())
     return BadInput("E0103", "reads '{}', which no node, input or initializer is", name);

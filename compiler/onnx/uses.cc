@@ -3,18 +3,21 @@
 // and parameters that an exporter merged because their bytes were equal.
 #include <algorithm>
 #include <set>
+#include <unordered_set>
 
 #include <onnx/defs/schema.h>
 
 #include "compiler/onnx/canonical.h"
+#include "compiler/onnx/importer.h"
 #include "compiler/onnx/source.h"
 
 namespace ampc {
 namespace {
 
 struct Site {
-  int node, slot;
+  int node, slot;  // kInBody: a body of the node reads it
 };
+constexpr int kInBody = -1;
 
 // What a slot of an op means for what it reads.
 struct SlotFacts {
@@ -23,29 +26,72 @@ struct SlotFacts {
   std::string where;
 };
 
-SlotFacts FactsOf(const onnx::NodeProto& node, const Opsets& opsets, int slot) {
+// True for a Cast to integers or bool.
+bool LeavesFloats(const onnx::NodeProto& node) {
+  return std::any_of(node.attribute().begin(), node.attribute().end(), [](const auto& a) {
+    return a.name() == "to" && !IsFloat(static_cast<DType>(a.i()));
+  });
+}
+
+// Whether a gradient of the node's outputs reaches the slot.
+bool PassesGradient(const onnx::NodeProto& node, const Opsets& opsets, int slot) {
+  if (slot == kInBody) return true;  // what a body does with it shows when it is imported
   const std::string_view domain = DomainOf(node.domain());
   const OpDef* row = FindOp(domain, node.op_type());
+  if (row != nullptr && row->grad == NoGradient) return false;
+  if (row != nullptr && row->traits.cast && LeavesFloats(node)) return false;
+  if (domain.empty() && slot < 32 && (ConstantSlots(node.op_type()) >> slot & 1) != 0) return false;
   const onnx::OpSchema* schema = SchemaOf(node.op_type(), opsets.For(domain), domain);
+  if (schema == nullptr || schema->inputs().empty()) return true;
+  const auto& formals = schema->inputs();
+  const auto& formal = formals[std::min(static_cast<size_t>(slot), formals.size() - 1)];
+  return formal.GetDifferentiationCategory() != onnx::OpSchema::NonDifferentiable;
+}
+
+SlotFacts FactsOf(const onnx::NodeProto& node, const Opsets& opsets, int slot) {
   SlotFacts facts;
+  facts.differentiable = PassesGradient(node, opsets, slot);
+  if (slot == kInBody) {
+    facts.where = OpWithVersion(node, opsets) + " (in its body)";
+    return facts;
+  }
   facts.where = fmt::format("{} input {}", OpWithVersion(node, opsets), slot);
-  facts.differentiable = true;
-  if (row != nullptr) {
+  if (const OpDef* row = FindOp(DomainOf(node.domain()), node.op_type()); row != nullptr) {
     const uint32_t bit = slot < 32 ? 1u << slot : 0;
     facts.statistic = (row->statistic_slots & bit) != 0;
     facts.scalar = row->traits.arithmetic;
     facts.looks_through = slot == 0 && (row->traits.movement || row->traits.cast);
-    if (row->grad == NoGradient) facts.differentiable = false;
-  }
-  if (domain.empty() && slot < 32 && (ConstantSlots(node.op_type()) >> slot & 1) != 0)
-    facts.differentiable = false;
-  if (schema != nullptr && !schema->inputs().empty()) {
-    const auto& formals = schema->inputs();
-    const auto& formal = formals[std::min(static_cast<size_t>(slot), formals.size() - 1)];
-    if (formal.GetDifferentiationCategory() == onnx::OpSchema::NonDifferentiable)
-      facts.differentiable = false;
   }
   return facts;
+}
+
+// Values of the graph that a gradient of its outputs reaches. Those of shape arithmetic are not
+// among them: it ends in integers.
+std::unordered_set<std::string_view> ReachedByGradients(const SourceModel& source) {
+  const onnx::GraphProto& graph = source.graph();
+  std::unordered_map<std::string_view, int> producer;
+  for (int n = 0; n < graph.node_size(); ++n) {
+    for (const std::string& output : graph.node(n).output()) producer.emplace(output, n);
+  }
+  std::unordered_set<std::string_view> reached;
+  std::vector<std::string_view> pending;
+  const auto reach = [&](std::string_view name) {
+    if (!name.empty() && reached.insert(name).second) pending.push_back(name);
+  };
+  for (const auto& output : graph.output()) reach(output.name());
+  while (!pending.empty()) {
+    const auto it = producer.find(pending.back());
+    pending.pop_back();
+    if (it == producer.end()) continue;
+    const onnx::NodeProto& node = graph.node(it->second);
+    const bool call = source.FindFunction(node) != nullptr;
+    for (int i = 0; i < node.input_size(); ++i) {
+      if (call || PassesGradient(node, source.opsets(), i)) reach(node.input(i));
+    }
+    if (!IsControlFlow(node)) continue;
+    for (const std::string* name : CapturedNames(node)) reach(*name);
+  }
+  return reached;
 }
 
 using Readers = std::unordered_map<std::string_view, std::vector<Site>>;
@@ -56,6 +102,8 @@ Readers ReadersOf(const google::protobuf::RepeatedPtrField<onnx::NodeProto>& nod
     for (int i = 0; i < nodes[n].input_size(); ++i) {
       if (!nodes[n].input(i).empty()) readers[nodes[n].input(i)].push_back({n, i});
     }
+    if (!IsControlFlow(nodes[n])) continue;
+    for (const std::string* name : CapturedNames(nodes[n])) readers[*name].push_back({n, kInBody});
   }
   return readers;
 }
@@ -64,7 +112,8 @@ Readers ReadersOf(const google::protobuf::RepeatedPtrField<onnx::NodeProto>& nod
 // graphs are deep.
 class Tracer {
  public:
-  explicit Tracer(const SourceModel& source) : source_(source) {}
+  Tracer(const SourceModel& source, const std::unordered_set<std::string_view>& reached)
+      : source_(source), reached_(reached) {}
 
   void Trace(const google::protobuf::RepeatedPtrField<onnx::NodeProto>& nodes,
              const Readers& readers, const Opsets& opsets, Site site, SourceUse& use) {
@@ -97,7 +146,7 @@ class Tracer {
   void Visit(const Body& body, Site site, SourceUse& use) {
     const onnx::NodeProto& node = (*body.nodes)[site.node];
     if (!visited_.insert({&node, site.slot}).second) return;
-    if (const Function* f = source_.FindFunction(node); f != nullptr) {
+    if (const Function* f = source_.FindFunction(node); f != nullptr && site.slot != kInBody) {
       if (site.slot < f->proto->input_size())
         Push({&f->proto->node(), &InnerReaders(*f), &f->opsets}, f->proto->input(site.slot));
       return;
@@ -108,11 +157,18 @@ class Tracer {
       return;
     }
     use.statistic = use.statistic || facts.statistic;
-    use.differentiable = use.differentiable || (facts.differentiable && !facts.statistic);
+    use.differentiable =
+        use.differentiable || (facts.differentiable && !facts.statistic && IsReached(body, node));
     use.scalar = use.scalar && (facts.scalar || !facts.differentiable);
     if (use.where.empty()) use.where = facts.where;
   }
 
+  // Of what a function holds it is not known.
+  bool IsReached(const Body& body, const onnx::NodeProto& node) const {
+    if (body.nodes != &source_.graph().node()) return true;
+    return std::any_of(node.output().begin(), node.output().end(),
+                       [&](const std::string& output) { return reached_.contains(output); });
+  }
   const Readers& InnerReaders(const Function& f) {
     auto [it, fresh] = inner_.try_emplace(f.proto);
     if (fresh) it->second = ReadersOf(f.proto->node());
@@ -124,6 +180,7 @@ class Tracer {
   }
 
   const SourceModel& source_;
+  const std::unordered_set<std::string_view>& reached_;
   std::vector<Pending> pending_;
   std::set<std::pair<const onnx::NodeProto*, int>> visited_;
   std::unordered_map<const onnx::FunctionProto*, Readers> inner_;
@@ -214,7 +271,7 @@ class Splitter {
     std::vector<SourceUse> rest;
     int number = 0;
     for (SourceUse& use : tensor.uses) {
-      if (use.node < 0 || !Trains(tensor, use)) {
+      if (use.node < 0 || use.slot == kInBody || !Trains(tensor, use)) {
         rest.push_back(std::move(use));
         continue;
       }
@@ -322,6 +379,7 @@ Status SettleConstants(SourceModel& source, const CompileOptions& options) {
 void CountUses(SourceModel& source) {
   const onnx::GraphProto& graph = source.graph();
   const Readers readers = ReadersOf(graph.node());
+  const std::unordered_set<std::string_view> reached = ReachedByGradients(source);
   std::set<std::string_view> outputs;
   for (const auto& out : graph.output()) outputs.insert(out.name());
   for (SourceTensor& tensor : source.tensors()) {
@@ -330,7 +388,7 @@ void CountUses(SourceModel& source) {
     DirectReads(graph, readers, outputs, tensor.name, sites);
     for (const Site& site : sites) {
       SourceUse use{.node = site.node, .slot = site.slot};
-      Tracer(source).Trace(graph.node(), readers, source.opsets(), site, use);
+      Tracer(source, reached).Trace(graph.node(), readers, source.opsets(), site, use);
       tensor.uses.push_back(std::move(use));
     }
     if (outputs.contains(tensor.name))

@@ -320,11 +320,13 @@ Status GradCast(GradContext& g) {
 
 constexpr Traits kPlain{.elementwise = true, .any_layout = true};
 constexpr Traits kArithmetic{.elementwise = true, .any_layout = true, .arithmetic = true};
+constexpr Traits kProbability{.elementwise = true, .any_layout = true, .probability = true};
+constexpr Traits kLogarithm{.elementwise = true, .any_layout = true, .logarithm = true};
 constexpr Traits kAddition{
     .elementwise = true, .any_layout = true, .adds = true, .arithmetic = true};
 
 constexpr OpDef Unary(std::string_view name, int since, CastClasses cast, std::string_view expr,
-                      std::string_view grad) {
+                      std::string_view grad, Traits traits = kPlain) {
   return {.name = name,
           .since = since,
           .cast = cast,
@@ -332,7 +334,7 @@ constexpr OpDef Unary(std::string_view name, int since, CastClasses cast, std::s
           .lower = LowerElementwise,
           .expr = expr,
           .grad_expr = {grad},
-          .traits = kPlain};
+          .traits = traits};
 }
 constexpr OpDef Binary(std::string_view name, int since, CastClasses cast, std::string_view expr,
                        std::string_view grad0, std::string_view grad1) {
@@ -377,7 +379,7 @@ constexpr OpDef kOps[] = {
     Unary("Reciprocal", 13, kFp32OnCuda, "1 / x0", "-dy * y * y"),
     Unary("Sqrt", 13, kFollowClass, "sqrt(x0)", "where(dy == 0, 0, dy / (2 * y))"),
     Unary("Exp", 13, kFp32OnCuda, "exp(x0)", "dy * y"),
-    Unary("Log", 13, kFp32OnCuda, "log(x0)", "dy / x0"),
+    Unary("Log", 13, kFp32OnCuda, "log(x0)", "dy / x0", kLogarithm),
     Unary("Erf", 13, kFollowClass, "erf(x0)", "dy * 1.1283791670955126 * exp(-x0 * x0)"),
     {.name = "Clip", .since = 13, .in = {1, 3}, .grad = GradClip, .lower = LowerClip, .traits = {.any_layout = true, .arithmetic = true}},
     // trigonometric and hyperbolic
@@ -397,7 +399,7 @@ constexpr OpDef kOps[] = {
     Unary("Elu", 22, kFollowClass, "where(x0 > 0, x0, $alpha * expm1(x0))", "where(x0 > 0, dy, dy * ($alpha * exp(x0)))"),
     Unary("Selu", 22, kFollowClass, "$gamma * where(x0 > 0, x0, $alpha * expm1(x0))", "dy * $gamma * where(x0 > 0, 1, $alpha * exp(x0))"),
     Unary("Celu", 12, kFollowClass, "where(x0 > 0, x0, $alpha * expm1(x0 / $alpha))", "where(x0 > 0, dy, dy * exp(x0 / $alpha))"),
-    Unary("Sigmoid", 13, kFollowClass, "sigmoid(x0)", "dy * (y * (1 - y))"),
+    Unary("Sigmoid", 13, kFollowClass, "sigmoid(x0)", "dy * (y * (1 - y))", kProbability),
     Unary("HardSigmoid", 22, kFollowClass, "max(0, min(1, $alpha * x0 + $beta))", "u = $alpha * x0 + $beta; y0 = where(u > 0 && u < 1, dy * $alpha, 0)"),
     Unary("HardSwish", 22, kFollowClass, "x0 * max(0, min(1, x0 / 6 + 0.5))", "where(x0 < -3, 0, where(x0 <= 3, dy * (x0 / 3 + 0.5), dy))"),
     Unary("Softplus", 22, kFp32OnCuda, "max(x0, 0) + log1p(exp(-abs(x0)))", "dy * sigmoid(x0)"),
@@ -424,6 +426,9 @@ constexpr OpDef kOps[] = {
     // own
     {.domain = kOwnDomain, .name = "Map", .in = {1, kVariadic}, .out = {1, kVariadic}, .infer = InferMap, .lower = LowerMapOp,
      .body = BodyMap, .traits = {.any_layout = true}},
+    // ONNX's Swish of opset 24; alpha 1 is PyTorch's silu
+    {.domain = kOwnDomain, .name = "Swish", .infer = InferElementwise, .grad = GradElementwise, .lower = LowerElementwise, .body = BodyElementwise,
+     .expr = "x0 * sigmoid($alpha * x0)", .grad_expr = {"s = sigmoid($alpha * x0); y0 = dy * (s + $alpha * x0 * s * (1 - s))"}, .traits = kPlain},
     {.domain = kOwnDomain, .name = "SquaredError", .in = 2, .cast = kFp32Class, .infer = InferElementwise, .grad = GradElementwise,
      .lower = LowerElementwise, .body = BodyElementwise, .expr = "u = x0 - x1; y0 = u * u",
      .grad_expr = {"dy * (2 * (x0 - x1))", "dy * (2 * (x1 - x0))"}, .traits = kPlain},

@@ -74,6 +74,8 @@ struct Traits {
   bool product = false;      ///< x times slot 1: with a parameter there it is a linear layer, and a
                              ///< parameter vector that the op behind adds (`adds`) is its bias
   bool adds = false;         ///< x0 + x1
+  bool probability = false;  ///< its results lie close to 1, or 0: in 16 bits they are just that
+  bool logarithm = false;    ///< of a probability it shows how close
   bool arithmetic = false;   ///< a one-element constant operand is a Python scalar, not a parameter
   bool unscale =
       false;  ///< slot 0 is the loss scale, slot i > 0 a gradient that output i - 1 is, unscaled
@@ -200,22 +202,32 @@ struct BodyContext {
 /// once at the end.
 using BodyFn = Result<std::string> (*)(const BodyContext&);
 
-/// Rewrites the node into the variant with the outputs that its gradient wants, in place; `train`
-/// only.
 /// `by` stands where output 0 of the node stood, under its name; the node goes.
 void TakePlace(ir::Graph& graph, ir::NodeId id, ir::ValueId by);
+/// Rewrites the node into the variant with the outputs that its gradient wants, in place; `train`
+/// only.
 using TrainingFormFn = Status (*)(ir::Graph&, ir::NodeId, ir::Builder&);
 
 /// How normalisations and random ops behave: --train-mode for the train graph, kInference for eval.
 struct ModeOptions {
   enum class Mode : uint8_t { kTrain, kPreserve, kFrozenEval, kInference };
   Mode mode = Mode::kTrain;
-  bool bn_unbiased = false;     ///< running variance as PyTorch keeps it
-  ir::StateId rng = ir::kNone;  ///< int64[2] {seed, index of the micro-batch}
+  bool bn_unbiased = false;  ///< running variance as PyTorch keeps it
 };
 /// Puts one node into a mode: replaces it, wires statistics to their next values, or removes it
 /// (identity).
 using ModeFn = Status (*)(ir::Graph&, ir::NodeId, ir::Builder&, const ModeOptions&);
+
+// ---- random numbers: one state for all, a stream per node that draws (kernels/philox.h)
+
+/// The module's random state, int64[2] {seed, index of the micro-batch}; added when it has none.
+ir::StateId RngState(ir::Module& module);
+
+/// Streams are hashes of names: two that collide are told apart, in graph order.
+void SeparateStreams(ir::Graph& graph);
+
+/// Where the graph draws, its random state goes on by one micro-batch.
+Status CountDraws(ir::Graph& graph);
 
 struct OpDef {
   std::string_view domain = {};  ///< "" or kOwnDomain

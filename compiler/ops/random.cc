@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dropout. In training it becomes DropoutTrain, whose mask is a function of (seed, micro-batch,
-// stream, element): the stream is fixed by the output's name, so that masks depend neither on
-// passes nor on layout or device; backward uses the mask.
+// Dropout, Random*, Bernoulli. In their modes they become DropoutTrain and Random, whose numbers
+// are functions of (seed, micro-batch, stream, element): the stream is fixed by the output's name
+// (or by attribute "seed", so that nodes of one seed draw the same), and numbers depend neither on
+// passes nor on layout or device; Dropout's backward uses the mask. Bodies: random_body.cc.
+#include "compiler/ops/random.h"
+
+#include <bit>
+#include <set>
+
 #include "compiler/ir/builder.h"
-#include "compiler/ops/op_def.h"
 
 namespace ampc {
 namespace {
@@ -50,7 +55,7 @@ Status SetDropoutMode(ir::Graph& graph, ir::NodeId id, ir::Builder& b, const Mod
       return BadInput("E0102", "the ratio is {}; expected 0 (drops nothing) to 1", p);
   }
   const std::string name = graph.value(node.outputs[0]).name;
-  const ir::ValueId inputs[] = {node.inputs[0], ratio, graph.State(options.rng)};
+  const ir::ValueId inputs[] = {node.inputs[0], ratio, graph.State(RngState(graph.module()))};
   const std::vector<ir::ValueId> outs =
       b.Multi(kOwnDomain, "DropoutTrain", inputs, {{"stream", StreamOf(name)}}, 2);
   if (b.failed()) return b.TakeStatus();
@@ -83,63 +88,92 @@ Status GradDropoutTrain(GradContext& g) {
   return {};
 }
 
-// Philox4x32-10 in uint64 arithmetic (Salmon et al., SC 2011): one row of four words per counter.
-Result<std::string> BodyDropoutTrain(const BodyContext& c) {
-  const int64_t n = c.inputs[0]->elements(), quads = (n + 3) / 4;
-  std::string shape;
-  for (int64_t d : c.inputs[0]->dims) shape += fmt::format("{}{}", shape.empty() ? "" : ", ", d);
-  constexpr int kU64 = 13;
-  std::string t = fmt::format(
-      "k32 = Constant <value = uint64 {{32}}> ()\nlow = Constant <value = uint64 {{4294967295}}> "
-      "()\n"
-      "mA = Constant <value = uint64 {{3528531795}}> ()\nmB = Constant <value = uint64 "
-      "{{3449720151}}> ()\n"
-      "wA = Constant <value = uint64 {{2654435769}}> ()\nwB = Constant <value = uint64 "
-      "{{3144134277}}> ()\n"
-      "i0_ = Constant <value_int = 0> ()\ni1_ = Constant <value_int = 1> ()\nr64 = Cast <to = {0}> "
-      "(i2)\n"
-      "seed = Gather (r64, i0_)\nindex = Gather (r64, i1_)\nka0 = BitwiseAnd (seed, low)\nkb0 = "
-      "BitShift <direction = \"RIGHT\"> (seed, k32)\n"
-      "q = Constant <value_int = {1}> ()\nrg = Range (i0_, q, i1_)\na0 = Cast <to = {0}> (rg)\nz = "
-      "Sub (a0, a0)\n"
-      "st0 = Constant <value_int = {2}> ()\nst = Cast <to = {0}> (st0)\nb0 = Add (z, st)\n"
-      "ilo = BitwiseAnd (index, low)\nihi = BitShift <direction = \"RIGHT\"> (index, k32)\nc0 = "
-      "Add (z, ilo)\nd0 = Add (z, ihi)\n",
-      kU64, quads, c.attrs.Int("stream"));
-  for (int r = 0; r < 10; ++r) {
-    t += fmt::format(
-        "pA{0} = Mul (a{0}, mA)\npB{0} = Mul (c{0}, mB)\nhA{0} = BitShift <direction = \"RIGHT\"> "
-        "(pA{0}, k32)\n"
-        "hB{0} = BitShift <direction = \"RIGHT\"> (pB{0}, k32)\nxa{0} = BitwiseXor (hB{0}, "
-        "b{0})\na{1} = BitwiseXor (xa{0}, ka{0})\n"
-        "b{1} = BitwiseAnd (pB{0}, low)\nxc{0} = BitwiseXor (hA{0}, d{0})\nc{1} = BitwiseXor "
-        "(xc{0}, kb{0})\n"
-        "d{1} = BitwiseAnd (pA{0}, low)\nsa{0} = Add (ka{0}, wA)\nka{1} = BitwiseAnd (sa{0}, "
-        "low)\nsb{0} = Add (kb{0}, wB)\n"
-        "kb{1} = BitwiseAnd (sb{0}, low)\n",
-        r, r + 1);
-  }
-  const int acc = static_cast<int>(AccOf(c.inputs[0]->dtype));
-  return t + fmt::format(
-                 "qs = Constant <value_ints = [{0}, 1]> ()\nra = Reshape <allowzero = 1> (a10, "
-                 "qs)\nrb = Reshape <allowzero = 1> (b10, qs)\nrc = Reshape <allowzero = 1> (c10, "
-                 "qs)\nrd = Reshape <allowzero = 1> (d10, qs)\n"
-                 "all = Concat <axis = 1> (ra, rb, rc, rd)\nfs = Constant <value_ints = [-1]> "
-                 "()\nflat = Reshape <allowzero = 1> (all, fs)\n"
-                 "s0 = Constant <value_ints = [0]> ()\ns1 = Constant <value_ints = [{1}]> ()\ncut "
-                 "= Slice (flat, s0, s1)\nu0 = Cast <to = 11> (cut)\n"
-                 "p32 = Constant <value = double {{2.3283064365386963e-10}}> ()\nu = Mul (u0, "
-                 "p32)\nrat = Cast <to = 11> (i1)\n"
-                 "less = Less (u, rat)\nkeep = Not (less)\nxs = Constant <value_ints = [{2}]> "
-                 "()\no1 = Reshape <allowzero = 1> (keep, xs)\n"
-                 "w = Cast <to = {3}> (i0)\nra1 = Cast <to = {3}> (i1)\none32 = Constant "
-                 "<value_float = 1.0> ()\none = CastLike (one32, ra1)\n"
-                 "k1 = Sub (one, ra1)\nsc = Div (w, k1)\nzz = Sub (one, one)\ny = Where (o1, sc, "
-                 "zz)\no0 = Cast <to = {4}> (y)\n",
-                 quads, n, shape, acc, static_cast<int>(c.outputs[0]->dtype));
+// ---- Random*, Bernoulli
+
+// v = shift + scale * (a uniform number of [0, 1), or a standard normal one).
+struct Draw {
+  bool normal = false;
+  double shift = 0, scale = 1;
+};
+
+ir::ValueId Random(ir::Builder& b, ir::Graph& graph, const ir::Node& node, const Draw& draw,
+                   DType to) {
+  const ir::ValueId out = node.outputs[0];
+  const int64_t stream =
+      node.attrs.Has("seed")
+          ? std::bit_cast<int32_t>(static_cast<float>(node.attrs.Float("seed"))) & 0x7FFFFFFF
+          : StreamOf(graph.value(out).name);
+  return b.Own("Random", {graph.State(RngState(graph.module()))},
+               {{"stream", stream},
+                {"normal", int64_t{draw.normal}},
+                {"shift", draw.shift},
+                {"scale", draw.scale},
+                {"dims", graph.type(out).dims},
+                {"to", static_cast<int64_t>(to)}});
 }
 
+Status DrawAs(ir::Graph& graph, ir::NodeId id, ir::Builder& b, const Draw& draw) {
+  const ir::Node node = graph.node(id);
+  const ir::ValueId drawn = Random(b, graph, node, draw, graph.type(node.outputs[0]).dtype);
+  if (b.failed()) return b.TakeStatus();
+  TakePlace(graph, id, drawn);
+  return {};
+}
+
+Status DrawUniform(ir::Graph& graph, ir::NodeId id, ir::Builder& b, const ModeOptions&) {
+  const Attrs attrs = graph.node(id).attrs;
+  const double low = attrs.Float("low", 0), high = attrs.Float("high", 1);
+  return DrawAs(graph, id, b, {.shift = low, .scale = high - low});
+}
+
+Status DrawNormal(ir::Graph& graph, ir::NodeId id, ir::Builder& b, const ModeOptions&) {
+  const Attrs attrs = graph.node(id).attrs;
+  return DrawAs(
+      graph, id, b,
+      {.normal = true, .shift = attrs.Float("mean", 0), .scale = attrs.Float("scale", 1)});
+}
+
+// 1 with probability x, where u < x.
+Status DrawBernoulli(ir::Graph& graph, ir::NodeId id, ir::Builder& b, const ModeOptions&) {
+  const ir::Node node = graph.node(id);
+  const ir::ValueId u = Random(b, graph, node, {}, AccOf(graph.type(node.inputs[0]).dtype));
+  const ir::ValueId one =
+      b.Map("where(x0 < x1, 1, 0)", {u, node.inputs[0]}, graph.type(node.outputs[0]).dtype);
+  if (b.failed()) return b.TakeStatus();
+  TakePlace(graph, id, one);
+  return {};
+}
+
+Status InferRandom(InferContext& c) {
+  const auto to = static_cast<DType>(c.attrs.Int("to", 0));
+  if (!IsFloat(to) || !c.attrs.Has("dims")) {
+    return BadInput("E0107", "expected attributes dims and to (a float type), found to = {}",
+                    c.attrs.Int("to", 0));
+  }
+  return InferFromDims(c);
+}
+
+Status LowerRandom(LowerContext& c) {
+  const Attrs& a = c.attrs();
+  c.Call("random",
+         {{"stream", a.Int("stream")},
+          {"normal", a.Int("normal")},
+          {"shift", a.Float("shift")},
+          {"scale", a.Float("scale")}},
+         {c.in(0)}, {c.out(0)});
+  return {};
+}
+
+// clang-format off
+constexpr Traits kRandom{.random = true};
 constexpr OpDef kOps[] = {
+    {.name = "RandomUniform", .since = 22, .in = 0, .mode = DrawUniform, .traits = kRandom},
+    {.name = "RandomNormal", .since = 22, .in = 0, .mode = DrawNormal, .traits = kRandom},
+    {.name = "RandomUniformLike", .since = 22, .mode = DrawUniform, .traits = kRandom},
+    {.name = "RandomNormalLike", .since = 22, .mode = DrawNormal, .traits = kRandom},
+    {.name = "Bernoulli", .since = 22, .mode = DrawBernoulli, .traits = kRandom},
+    {.domain = kOwnDomain, .name = "Random", .infer = InferRandom, .lower = LowerRandom, .body = BodyRandom, .traits = kRandom},
+    // clang-format on
     {.name = "Dropout",
      .since = 22,
      .in = {1, 3},
@@ -160,6 +194,38 @@ constexpr OpDef kOps[] = {
 };
 
 }  // namespace
+
+ir::StateId RngState(ir::Module& module) {
+  const ir::StateId known = module.FindRole(ir::Role::kRng);
+  if (known != ir::kNone) return known;
+  // {seed, index of the micro-batch}; amprun writes the seed, which it knows by the role.
+  return module.AddState(
+      {.name = "rng", .type = module.types.Intern(DType::kInt64, Dims{2}), .role = ir::Role::kRng});
+}
+
+void SeparateStreams(ir::Graph& g) {
+  std::set<int64_t> taken;
+  for (ir::NodeId n : g.Order()) {
+    const ir::Node& node = g.node(n);
+    if (!node.op->traits.random || !node.attrs.Has("stream")) continue;
+    int64_t stream = node.attrs.Int("stream");
+    while (!taken.insert(stream).second) stream = (stream + 1) & 0x7FFFFFFF;
+    if (stream == node.attrs.Int("stream")) continue;
+    Attrs attrs = node.attrs;
+    attrs.Set("stream", stream);
+    g.SetAttrs(n, std::move(attrs));
+  }
+}
+
+Status CountDraws(ir::Graph& g) {
+  const ir::StateId rng = g.module().FindRole(ir::Role::kRng);
+  if (rng == ir::kNone || g.FindState(rng) == ir::kNone) return {};
+  ir::Builder b(g, g.module().locs.Intern("random numbers"));
+  const ir::ValueId next = b.Map("x0 + x1", {g.State(rng), b.Ints({0, 1})}, DType::kInt64);
+  if (b.failed()) return b.TakeStatus();
+  g.SetNext(rng, next);
+  return {};
+}
 
 std::span<const OpDef> RandomOps() { return kOps; }
 

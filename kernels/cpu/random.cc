@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// dropout: sixteen Philox counters side by side (vec/dropout.inc); the bits and results are the
-// reference's.
+// dropout: sixteen Philox counters side by side (vec/dropout.inc); random: whole counters per
+// thread. The bits and results are the reference's.
 
 #include <algorithm>
 
@@ -52,7 +52,56 @@ class Dropout final : public PreparedKernel {
   const VecOps& vec_;
 };
 
+class Random final : public PreparedKernel {
+ public:
+  Random(const CallSpec& call, int threads)
+      : elements_(call.outputs[0].elements()),
+        stream_(static_cast<uint32_t>(call.params.Int("stream"))),
+        normal_(call.params.Int("normal") != 0),
+        shift_(call.params.Float("shift")),
+        scale_(call.params.Float("scale")),
+        threads_(ThreadsFor(threads, elements_ * 64)) {}
+
+  void Run(std::span<const void* const> inputs, std::span<void* const> outputs, void*,
+           const RunContext&) noexcept override {
+    const auto* rng = static_cast<const int64_t*>(inputs[0]);
+    const int64_t seed = rng[0], index = rng[1];
+    ParallelRanges(threads_, elements_, kBlock, [&](int64_t begin, int64_t end) {
+      float out[kBlock];
+      for (int64_t at = begin; at < end; at += kBlock) {
+        const int64_t n = std::min(kBlock, end - at);
+        for (int64_t quad = 0; quad < CeilDiv(n, 4); ++quad) {
+          const PhiloxBlock bits =
+              StreamBits(seed, index, stream_, static_cast<uint32_t>(at / 4 + quad));
+          double drawn[4];
+          normal_ ? NormalNumbers(bits, drawn) : UniformNumbers(bits, drawn);
+          for (int lane = 0; lane < 4; ++lane)
+            out[quad * 4 + lane] = static_cast<float>(shift_ + scale_ * drawn[lane]);
+        }
+        std::memcpy(Offset(outputs[0], at * SizeOf(DType::kFloat32)), out,
+                    static_cast<size_t>(n) * sizeof(float));
+      }
+    });
+  }
+
+ private:
+  int64_t elements_;
+  uint32_t stream_;
+  bool normal_;
+  double shift_, scale_;
+  int threads_;
+};
+
 }  // namespace
+
+std::string DeclinesRandom(const CallSpec& call, const PrepareOptions&) {
+  // A half is rounded once, from the double.
+  return call.outputs[0].dtype == DType::kFloat32 ? "" : "another type than fp32";
+}
+
+PrepareResult PrepareRandom(const CallSpec& call, const PrepareOptions& options) {
+  return std::unique_ptr<PreparedKernel>(std::make_unique<Random>(call, options.threads));
+}
 
 std::string DeclinesDropout(const CallSpec& call, const PrepareOptions&) {
   for (const TensorDesc* t : {&call.inputs[0], &call.inputs[1], &call.outputs[0]}) {

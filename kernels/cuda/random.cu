@@ -21,7 +21,7 @@ __global__ void __launch_bounds__(kThreads) Dropout(const __grid_constant__ Drop
   const uint64_t threshold = DropoutThreshold(LoadScalar<double>(p.ratio_dtype, p.ratio));
   const T keep = T{1} - LoadScalar<T>(p.ratio_dtype, p.ratio);
   const PhiloxBlock bits =
-      DropoutBits(p.rng[0], p.rng[1], p.stream, static_cast<uint32_t>(first / kLanes));
+      StreamBits(p.rng[0], p.rng[1], p.stream, static_cast<uint32_t>(first / kLanes));
   Lanes<T> value = LoadLanes<T>(p.x, p.x_data, first, n, p.vector), kept;
   AMPC_UNROLL
   for (int l = 0; l < kLanes; ++l) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// dropout: the mask is a function of seed, micro-batch, stream and logical index
-// (kernels/philox.h), so it is the same in every layout; the division is made in acc.
+// dropout, random: the numbers are a function of seed, micro-batch, stream and logical index
+// (kernels/philox.h), so they are the same in every layout; dropout's division is made in acc.
 
+#include <algorithm>
 #include <limits>
 
 #include "kernels/philox.h"
@@ -35,7 +36,7 @@ void RunDropout(const DropoutPlan& p, const Buffers& run) {
   p.nest.ForEachRun(offsets, [&](const int64_t* at) {
     for (int64_t i = 0; i < p.nest.inner_length(); ++i, ++element) {
       if (element % 4 == 0)
-        bits = DropoutBits(rng[0], rng[1], p.stream, static_cast<uint32_t>(element / 4));
+        bits = StreamBits(rng[0], rng[1], p.stream, static_cast<uint32_t>(element / 4));
       const bool kept = bits.word[element % 4] >= threshold;
       const T v = x.at<T>(at[0] + i * dx);
       y.set<T>(at[1] + i * dy, kept ? v / keep : T{0});
@@ -73,6 +74,34 @@ PrepareResult prepare::dropout(const CallSpec& call, const PrepareOptions&) {
         [plan = std::move(plan)](const Buffers& run) { RunDropout<double>(plan, run); });
   }
   return MakeKernel([plan = std::move(plan)](const Buffers& run) { RunDropout<float>(plan, run); });
+}
+
+PrepareResult prepare::random(const CallSpec& call, const PrepareOptions&) {
+  const CallCheck check(call, "rng", "y");
+  AMPC_TRY(check.Operands());
+  AMPC_TRY(check.OfType(check.In(0), DType::kInt64));
+  AMPC_TRY(check.Elements(check.In(0), 2));
+  AMPC_TRY(check.Float(check.Out(0)));
+  AMPC_TRY(check.RowMajor(check.Out(0)));
+  AMPC_TRY(check.InRange("elements", check.Out(0)->elements(), 0, int64_t{1} << 34));
+  const int64_t stream = call.params.Int("stream");
+  AMPC_TRY(check.InRange("stream", stream, 0, std::numeric_limits<uint32_t>::max()));
+  const int64_t normal = call.params.Int("normal");
+  AMPC_TRY(check.InRange("normal", normal, 0, 1));
+  const double shift = call.params.Float("shift"), scale = call.params.Float("scale");
+  return MakeKernel([=, dtype = check.Out(0)->dtype,
+                     n = check.Out(0)->elements()](const Buffers& run) {
+    const int64_t* rng = static_cast<const int64_t*>(run.in(0));
+    const MutableTensor y{dtype, run.out(0)};
+    for (int64_t at = 0; at < n; at += 4) {
+      double drawn[4];
+      const PhiloxBlock bits =
+          StreamBits(rng[0], rng[1], static_cast<uint32_t>(stream), static_cast<uint32_t>(at / 4));
+      normal != 0 ? NormalNumbers(bits, drawn) : UniformNumbers(bits, drawn);
+      for (int64_t i = at; i < std::min(at + 4, n); ++i)
+        y.set<double>(i, shift + scale * drawn[i - at]);
+    }
+  });
 }
 
 }  // namespace ampc::ref

@@ -27,7 +27,7 @@ constexpr KeySpec kLossKeys[] = {
     {.name = "delta", .kind = KeyKind::kNumber, .fallback = "1", .heads = "huber", .help = "where the parabola ends", .min = kSmallest},
     {.name = "factor", .kind = KeyKind::kNumber, .fallback = "1", .help = "weight of this loss when several are given"},
 };
-constexpr Choice kMetrics[] = {{"accuracy"}, {"mae"}, {"perplexity", kNotBuilt}};
+constexpr Choice kMetrics[] = {{"accuracy"}, {"mae"}, {"perplexity"}};
 constexpr KeySpec kMetricKeys[] = {
     {.name = "k", .kind = KeyKind::kInt, .fallback = "1", .heads = "accuracy", .help = "right when the label is among the k best", .min = 1},
 };
@@ -89,11 +89,13 @@ constexpr KeySpec kDataKeys[] = {
     {.name = "permute", .kind = KeyKind::kInts, .help = "order of the axes, applied first"},
     {.name = "axis", .kind = KeyKind::kInt, .fallback = "0", .help = "sample axis", .min = 0},
     {.name = "value", .kind = KeyKind::kNumber, .fallback = "0", .heads = "const", .help = "of a constant feed", .min = -kInf, .max = kInf},
-    {.name = "dtype", .help = "of a .bin file", .built = kNotBuilt},
-    {.name = "header", .kind = KeyKind::kInt, .built = kNotBuilt},
-    {.name = "tokens", .built = kNotBuilt},
-    {.name = "stride", .kind = KeyKind::kInt, .built = kNotBuilt},
-    {.name = "shift", .kind = KeyKind::kInt, .built = kNotBuilt},
+    // No defaults here: --print-config would write them to files that are no token streams.
+    {.name = "dtype", .kind = KeyKind::kChoice, .choices = "u8|u16|u32|i32|i64", .help = "of raw tokens (.bin; u16 when left out)"},
+    {.name = "header", .kind = KeyKind::kInt, .help = "bytes to skip before them", .min = 0},
+    {.name = "tokens", .kind = KeyKind::kChoice, .choices = "char", .help = "text: each character is a token, its id the rank among the text's characters"},
+    {.name = "vocab", .kind = KeyKind::kPath, .help = "text whose characters count (--eval-data: those of --data)"},
+    {.name = "stride", .kind = KeyKind::kInt, .help = "tokens from window to window (the feed's length)", .min = 1},
+    {.name = "shift", .kind = KeyKind::kInt, .help = "tokens before the first window; 1 for the target of a language model", .min = 0},
 };
 constexpr KeySpec kInitKeys[] = {
     {.name = "strict", .kind = KeyKind::kBool, .fallback = "true", .help = "every trainable initializer must be found"},
@@ -113,7 +115,8 @@ constexpr FlagSpec kFlags[] = {
     {.name = "bn-var", .tools = kC | kO, .group = Group::kModel, .kind = kChoice, .meta = "population|unbiased", .help = "running variance: ONNX's or PyTorch's", .fallback = "population", .choices = kBnVars},
     {.name = "forward-only", .tools = kC | kO, .group = Group::kModel, .kind = kSwitch, .help = "plan with just the eval graph"},
     {.name = "pad-to", .tools = kC | kO, .group = Group::kModel, .meta = "8|report", .help = "pad vocabulary, channels, linear dims", .built = kNotBuilt},
-    {.name = "artifacts", .tools = kC | kO, .group = Group::kModel, .kind = kPath, .meta = "DIR", .help = "ONNX Runtime training artifacts", .built = kNotBuilt},
+    {.name = "artifacts", .tools = kC, .group = Group::kModel, .kind = kPath, .meta = "DIR", .help = "ONNX Runtime training artifacts instead of a model; they come with loss and optimizer"},
+    {.name = "init-from", .tools = kC, .group = Group::kModel, .kind = kPath, .meta = "FILE.onnx", .help = "weights for --artifacts, by initializer name; the plan holds them", .recipe = false},
 
     // Loss
     {.name = "loss", .tools = kC | kO, .group = Group::kLoss, .kind = kChoice, .meta = "KIND", .help = "what is minimised", .choices = kLosses, .keys = kLossKeys, .repeatable = true},
@@ -140,7 +143,7 @@ constexpr FlagSpec kFlags[] = {
     {.name = "memory-limit", .tools = kC | kO, .group = Group::kPrecision, .meta = "SIZE", .help = "recompute to fit", .built = kNotBuilt},
 
     // Data
-    {.name = "data", .tools = kR, .group = Group::kData, .kind = kData, .meta = "[NAME=]FILE|random|const", .help = "training data of a feed (.npy, .npz, idx, idx.gz), or of all feeds (.npz)", .choices = kMadeUp, .keys = kDataKeys, .repeatable = true, .naming = Naming::kOptional, .head_key = "file"},
+    {.name = "data", .tools = kR, .group = Group::kData, .kind = kData, .meta = "[NAME=]FILE|random|const", .help = "training data of a feed (.npy, .npz, idx, idx.gz, .bin tokens, text), or of all feeds (.npz)", .choices = kMadeUp, .keys = kDataKeys, .repeatable = true, .naming = Naming::kOptional, .head_key = "file"},
     {.name = "eval-data", .tools = kR, .group = Group::kData, .kind = kData, .meta = "[NAME=]FILE|random|const", .help = "evaluation data, likewise", .choices = kMadeUp, .keys = kDataKeys, .repeatable = true, .naming = Naming::kOptional, .head_key = "file"},
     {.name = "range", .tools = kR, .group = Group::kData, .kind = kRange, .meta = "a:b", .help = "training samples, of all feeds; also 90%:"},
     {.name = "eval-range", .tools = kR, .group = Group::kData, .kind = kRange, .meta = "a:b", .help = "evaluation samples; without --eval-data, of the training files"},

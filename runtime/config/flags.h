@@ -40,6 +40,7 @@ enum class KeyKind : uint8_t {
   kNumbers,        ///< a number or a list of numbers
   kInts,           ///< a list of integers
   kNumbersOrPath,  ///< a number, a list of numbers, or a .npy file
+  kPath,
 };
 
 /// One word that a flag or key accepts. Known words that are not built are refused by name.

@@ -51,8 +51,9 @@ void ForEachPath(Option& option, Change change) {
   if (HeadIsPath(option)) option.head = change(option.head);
   for (auto& [key, value] : option.keys) {
     const KeySpec* row = FindKey(*option.spec, option.head, key);
-    if (row != nullptr && row->kind == KeyKind::kNumbersOrPath && value.is_scalar() &&
-        IsFileName(value.text))
+    if (row == nullptr || !value.is_scalar()) continue;
+    if (row->kind == KeyKind::kPath ||
+        (row->kind == KeyKind::kNumbersOrPath && IsFileName(value.text)))
       value.text = change(value.text);
   }
 }

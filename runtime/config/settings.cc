@@ -134,6 +134,7 @@ Status CheckKey(const KeySpec& key, const ConfigValue& value, std::string_view w
     return UsageError("E0603", "{}: expected a single value, found {}", where, value.ToString());
   switch (key.kind) {
     case KeyKind::kText:
+    case KeyKind::kPath:
       if (!value.text.empty()) return {};
       return UsageError("E0603", "{}: expected a name, found nothing", where);
     case KeyKind::kNumber:

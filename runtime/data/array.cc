@@ -11,6 +11,7 @@
 #include "runtime/data/idx.h"
 #include "runtime/data/npy.h"
 #include "runtime/data/strided.h"
+#include "runtime/data/tokens.h"
 #include "runtime/data/zip.h"
 
 namespace ampc {
@@ -67,6 +68,8 @@ struct ArrayLoader::File {
   std::shared_ptr<const MappedFile> map;
   std::unique_ptr<ZipArchive> zip;  // null for other formats
   std::map<std::string, Array> arrays;
+  std::shared_ptr<const Vocabulary> vocabulary;  // of the file as text; null until asked for
+  std::map<std::string, Array> texts;            // its ids, by the file of the vocabulary
 
   std::vector<std::string> Members() const {
     std::vector<std::string> names;
@@ -124,6 +127,38 @@ Result<Array> ArrayLoader::Load(const std::string& path, const std::string& memb
   return array;
 }
 
+Result<Array> ArrayLoader::LoadTokens(const std::string& path, DType dtype, int64_t header) {
+  AMPC_ASSIGN(const File* file, Open(path));
+  Result<Array> tokens = BinaryTokens(file->map, dtype, header);
+  if (!tokens.ok()) return std::move(tokens).TakeStatus().Of(path);
+  return tokens;
+}
+
+Result<std::shared_ptr<const Vocabulary>> ArrayLoader::VocabularyOf(const std::string& path) {
+  AMPC_ASSIGN(File * file, Open(path));
+  if (file->vocabulary == nullptr) {
+    Result<Vocabulary> vocabulary = Vocabulary::Of(file->map->bytes());
+    if (!vocabulary.ok()) return std::move(vocabulary).TakeStatus().Of(path);
+    file->vocabulary = std::make_shared<const Vocabulary>(std::move(vocabulary).value());
+  }
+  return file->vocabulary;
+}
+
+Result<TextTokens> ArrayLoader::LoadText(const std::string& path, const std::string& vocabulary) {
+  TextTokens text;
+  AMPC_ASSIGN(text.vocabulary, VocabularyOf(vocabulary));
+  AMPC_ASSIGN(File * file, Open(path));
+  if (const auto known = file->texts.find(vocabulary); known != file->texts.end()) {
+    text.ids = known->second;
+    return text;
+  }
+  Result<Array> ids = text.vocabulary->Encode(file->map->bytes(), vocabulary);
+  if (!ids.ok()) return std::move(ids).TakeStatus().Of(path);
+  text.ids = std::move(ids).value();
+  file->texts.emplace(vocabulary, text.ids);
+  return text;
+}
+
 Result<Array> ArrayLoader::Decode(const File& file, const std::string& member) const {
   const std::span<const std::byte> bytes = file.map->bytes();
   if (file.zip) {
@@ -145,7 +180,8 @@ Result<Array> ArrayLoader::Decode(const File& file, const std::string& member) c
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   if (text.starts_with("\x93NUMPY")) return NpyArray(bytes, file.map);
   return BadInput("E0786",
-                  "unknown format: expected .npy, .npz, idx or idx.gz by the file's first bytes");
+                  "unknown format: expected .npy, .npz, idx or idx.gz by the file's first bytes "
+                  "(text takes tokens=char, raw tokens dtype=)");
 }
 
 std::string JoinNames(std::span<const std::string> names) {

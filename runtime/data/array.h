@@ -59,10 +59,12 @@ void SwapByteOrder(std::span<std::byte> data, int64_t element_size);
 std::string JoinNames(std::span<const std::string> names);
 
 class ZipArchive;
+class Vocabulary;
+struct TextTokens;
 
-/// Reads arrays from .npy, .npz, idx and idx.gz files, told apart by their first bytes. A file is
-/// opened, and an array decoded, once. Errors name the file (and the member) and keep to what the
-/// file says.
+/// Reads arrays from .npy, .npz, idx and idx.gz files, told apart by their first bytes, and token
+/// streams as the caller says what they are. A file is opened, and an array decoded, once. Errors
+/// name the file (and the member) and keep to what the file says.
 class ArrayLoader {
  public:
   ArrayLoader();
@@ -77,10 +79,17 @@ class ArrayLoader {
   /// True when `path` is a zip file.
   Result<bool> IsNpz(const std::string& path);
 
+  /// A raw file of integers as one axis (tokens.h).
+  Result<Array> LoadTokens(const std::string& path, DType dtype, int64_t header);
+  /// The characters of a text as ids in the vocabulary of the text `vocabulary` (which may be
+  /// `path` itself).
+  Result<TextTokens> LoadText(const std::string& path, const std::string& vocabulary);
+
  private:
   struct File;
   Result<File*> Open(const std::string& path);
   Result<Array> Decode(const File& file, const std::string& member) const;
+  Result<std::shared_ptr<const Vocabulary>> VocabularyOf(const std::string& path);
 
   std::map<std::string, std::unique_ptr<File>> files_;
 };

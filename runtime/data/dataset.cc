@@ -11,6 +11,7 @@
 #include "runtime/data/bind.h"
 #include "runtime/data/shuffle.h"
 #include "runtime/data/strided.h"
+#include "runtime/data/windows.h"
 
 namespace ampc {
 
@@ -22,6 +23,10 @@ struct Dataset::Bound {
   Array array;        // sample or step axis in front
   StridedBlock unit;  // what one index of it selects
   Converter converter;
+  // of them, token streams: `array` is windows of `stream`
+  Array stream;
+  WindowForm window;
+  std::shared_ptr<const Vocabulary> vocabulary;  // of a text
   // kRandom, integer feeds
   int64_t high = 0;
   // kConst: one element
@@ -29,6 +34,9 @@ struct Dataset::Bound {
 
   bool from_file() const { return source.kind == DataSource::Kind::kFile; }
   int64_t elements() const { return NumElements(spec.dims); }
+  const std::string& vocabulary_path() const {
+    return source.tokens->vocabulary.empty() ? source.path : source.tokens->vocabulary;
+  }
   std::string place() const {
     return source.member.empty() ? source.path : source.path + ":member=" + source.member;
   }
@@ -49,7 +57,9 @@ class Dataset::Binder {
       Bound bound;
       bound.spec = feed;
       AMPC_ASSIGN(bound.source, SourceOf(feed));
-      Status status = bound.from_file() ? BindFile(&bound) : BindMadeUp(&bound);
+      Status status = !bound.from_file()    ? BindMadeUp(&bound)
+                      : bound.source.tokens ? BindTokens(&bound)
+                                            : BindFile(&bound);
       if (!status.ok())
         return bound.from_file() ? std::move(status).Of(bound.place()) : std::move(status);
       out->push_back(std::move(bound));
@@ -61,6 +71,8 @@ class Dataset::Binder {
   Status CheckSources();
   Result<DataSource> SourceOf(const FeedSpec& feed);
   Status BindFile(Bound* bound);
+  Status BindTokens(Bound* bound);
+  Status BindConverter(Bound* bound);
   Status BindMadeUp(Bound* bound);
   Status CheckShape(const Bound& bound, const Dims& file_dims) const;
   std::string FeedNames() const;
@@ -99,7 +111,7 @@ Result<DataSource> Dataset::Binder::SourceOf(const FeedSpec& feed) {
   for (const DataSource& source : sources_) {
     if (source.feed != feed.name) continue;
     DataSource chosen = source;
-    if (chosen.kind == DataSource::Kind::kFile && chosen.member.empty()) {
+    if (chosen.kind == DataSource::Kind::kFile && !chosen.tokens && chosen.member.empty()) {
       AMPC_ASSIGN(const bool npz, loader_.IsNpz(chosen.path));
       if (npz) {
         AMPC_ASSIGN(const std::vector<std::string> members, loader_.Members(chosen.path));
@@ -112,6 +124,9 @@ Result<DataSource> Dataset::Binder::SourceOf(const FeedSpec& feed) {
   for (const DataSource& source : sources_) {
     if (!source.feed.empty()) continue;
     if (source.kind != DataSource::Kind::kFile) return source;
+    if (source.tokens)
+      return UsageError("E0792", "'{}' is one stream of tokens: write NAME={}", source.path,
+                        source.path);
     AMPC_ASSIGN(const bool npz, loader_.IsNpz(source.path));
     if (!npz)
       return UsageError("E0792", "'{}' holds one array: write NAME={}", source.path, source.path);
@@ -172,6 +187,45 @@ Status Dataset::Binder::BindFile(Bound* bound) {
   }
   AMPC_ASSIGN(bound->array, SampleAxisFirst(bound->array, source.axis));
   AMPC_TRY(CheckShape(*bound, file_dims));
+  return BindConverter(bound);
+}
+
+// The samples of a stream are windows as long as the feed's samples have elements.
+Status Dataset::Binder::BindTokens(Bound* bound) {
+  const FeedSpec& feed = bound->spec;
+  const DataSource& source = bound->source;
+  if (source.tokens->kind == TokenForm::Kind::kCharacters) {
+    AMPC_ASSIGN(TextTokens text, loader_.LoadText(source.path, bound->vocabulary_path()));
+    bound->stream = std::move(text.ids);
+    bound->vocabulary = std::move(text.vocabulary);
+    if (feed.range.limit > 0 && bound->vocabulary->size() > feed.range.limit) {
+      return BadInput("E0769",
+                      "the {} different characters of '{}' get the ids 0 to {}, feed '{}' takes 0 "
+                      "to {}: the model is made for fewer",
+                      bound->vocabulary->size(), bound->vocabulary_path(),
+                      bound->vocabulary->size() - 1, feed.name, feed.range.limit - 1);
+    }
+  } else {
+    AMPC_ASSIGN(bound->stream,
+                loader_.LoadTokens(source.path, source.tokens->dtype, source.tokens->header));
+  }
+  const int64_t length = feed.dims.empty() ? 0 : NumElements(std::span(feed.dims).subspan(1));
+  if (length == 0)
+    return BadInput("E0794", "feed '{}' is {}: [batch, length] is expected for tokens", feed.name,
+                    ToString(feed.dims));
+  bound->window = {length, source.stride > 0 ? source.stride : length, source.shift};
+  Result<Array> windows = WindowsOf(bound->stream, bound->window);
+  if (!windows.ok())
+    return Status::Error(windows.status().error_class(), windows.status().id(),
+                         fmt::format("feed '{}': {}", feed.name, windows.status().message()));
+  bound->array = std::move(windows).value();
+  return BindConverter(bound);
+}
+
+// What makes elements of the feed of those of the array.
+Status Dataset::Binder::BindConverter(Bound* bound) {
+  const FeedSpec& feed = bound->spec;
+  const DataSource& source = bound->source;
   const Array& array = bound->array;
   bound->unit = StridedBlock(std::span(array.dims).subspan(1), std::span(array.strides).subspan(1),
                              SizeOf(array.dtype));
@@ -200,10 +254,11 @@ Status Dataset::Binder::BindMadeUp(Bound* bound) {
   const FeedSpec& feed = bound->spec;
   const DataSource& source = bound->source;
   if (!source.normalization.identity() || !source.permute.empty() || source.axis != 0 ||
-      !source.member.empty()) {
-    return UsageError(
-        "E0796", "member, scale, mean, std, permute and axis are for files, feed '{}' is made up",
-        feed.name);
+      !source.member.empty() || source.tokens) {
+    return UsageError("E0796",
+                      "member, scale, mean, std, permute, axis and tokens are for files, feed '{}' "
+                      "is made up",
+                      feed.name);
   }
   const int64_t highest = feed.range.limit > 0 ? feed.range.limit - 1 : HighestOf(feed.dtype);
   if (source.kind == DataSource::Kind::kConst) {
@@ -247,6 +302,7 @@ Result<std::unique_ptr<Dataset>> Dataset::Open(std::span<const FeedSpec> feeds,
   std::unique_ptr<Dataset> data(new Dataset());
   data->options_ = options;
   AMPC_TRY(Binder(feeds, sources, loader).Bind(&data->feeds_));
+  AMPC_TRY(data->AlignWindows());
   AMPC_TRY(data->CountUnits());
   int64_t scratch = 0;
   for (const Bound& feed : data->feeds_) {
@@ -257,6 +313,31 @@ Result<std::unique_ptr<Dataset>> Dataset::Open(std::span<const FeedSpec> feeds,
   data->scratch_.resize(static_cast<size_t>(scratch));
   data->Describe();
   return data;
+}
+
+// Streams of one length give unlike numbers of windows when they are shifted unlike: all have as
+// many as the shortest. Window i of each must then begin at the same stride.
+Status Dataset::AlignWindows() {
+  const Bound* first = nullptr;
+  int64_t windows = std::numeric_limits<int64_t>::max();
+  for (const Bound& feed : feeds_) {
+    if (!feed.from_file() || !feed.source.tokens) continue;
+    if (first == nullptr) first = &feed;
+    windows = std::min(windows, feed.array.dims[0]);
+    const int64_t strides = feed.stream.dims[0] / feed.window.stride;
+    const int64_t expected = first->stream.dims[0] / first->window.stride;
+    if (strides != expected) {
+      return BadInput("E0798",
+                      "feed '{}' has {} tokens with a window every {}, feed '{}' {} with one "
+                      "every {}: their windows do not go together; give stride=",
+                      first->spec.name, first->stream.dims[0], first->window.stride, feed.spec.name,
+                      feed.stream.dims[0], feed.window.stride);
+    }
+  }
+  for (Bound& feed : feeds_) {
+    if (feed.from_file() && feed.source.tokens) feed.array.dims[0] = windows;
+  }
+  return {};
 }
 
 // One number of samples, one batch size, one layout for all files; then the range and the number of
@@ -406,13 +487,26 @@ void Dataset::Describe() {
       for (double v : n.mean) text += fmt::format(" {}", v);
       for (double v : n.std) text += fmt::format(" {}", v);
       // The ends of the data: cheap for any size, and enough to notice another file of the same
-      // shape.
-      const size_t size = static_cast<size_t>(feed.array.bytes()),
-                   part = std::min<size_t>(size, 65536);
-      add(feed.array.data, part);
-      add(feed.array.data + size - part, part);
+      // shape. (Windows are not one block of memory; their stream is.)
+      const Array& data = feed.source.tokens ? feed.stream : feed.array;
+      const size_t size = static_cast<size_t>(data.bytes()), part = std::min<size_t>(size, 65536);
+      add(data.data, part);
+      add(data.data + size - part, part);
       shown += fmt::format("{} {} of {}", Name(feed.array.dtype), ToString(feed.array.dims),
                            feed.place());
+      if (feed.source.tokens) {
+        shown += fmt::format(", {} tokens, a window every {}", data.elements(), feed.window.stride);
+        if (feed.window.shift > 0) shown += fmt::format(" behind the first {}", feed.window.shift);
+        text += fmt::format(" {} {}", data.elements(), feed.window.shift);
+      }
+      if (feed.vocabulary != nullptr) {
+        const std::span<const char32_t> characters = feed.vocabulary->characters();
+        add(characters.data(), characters.size_bytes());
+        const std::string vocabulary =
+            fmt::format("{} characters of {}", characters.size(), feed.vocabulary_path());
+        if (std::count(vocabularies_.begin(), vocabularies_.end(), vocabulary) == 0)
+          vocabularies_.push_back(vocabulary);
+      }
     } else if (feed.source.kind == DataSource::Kind::kConst) {
       text += fmt::format(" = {}", feed.source.value);
       shown += fmt::format("{} everywhere", feed.source.value);

@@ -18,6 +18,7 @@
 #include "runtime/base/tensor.h"
 #include "runtime/data/array.h"
 #include "runtime/data/convert.h"
+#include "runtime/data/tokens.h"
 
 namespace ampc {
 
@@ -45,10 +46,13 @@ struct DataSource {
   std::string member;  ///< of a .npz; default: the array named like the feed, or the only one
   Layout layout = Layout::kSamples;
   Normalization normalization;
-  std::vector<int64_t> permute;  ///< applied first; empty = none
-  int64_t axis = 0;              ///< sample axis, after permute
-  double value = 0;              ///< kConst
-  int64_t high = 0;              ///< kRandom: bound of an integer feed without a range of its own
+  std::vector<int64_t> permute;     ///< applied first; empty = none
+  int64_t axis = 0;                 ///< sample axis, after permute
+  std::optional<TokenForm> tokens;  ///< the file is a token stream, its samples are windows
+  int64_t stride = 0;               ///< from window to window; 0 = the window's length
+  int64_t shift = 0;                ///< tokens before the first window
+  double value = 0;                 ///< kConst
+  int64_t high = 0;  ///< kRandom: bound of an integer feed without a range of its own
 };
 
 struct DatasetOptions {
@@ -84,6 +88,8 @@ class Dataset {
   uint32_t fingerprint() const { return fingerprint_; }
   /// "image: uint8 [10000,28,28] of t10k-images-idx3-ubyte.gz", one per feed.
   const std::vector<std::string>& description() const { return description_; }
+  /// "65 characters of input.txt": what the ids of each text stand for.
+  const std::vector<std::string>& vocabularies() const { return vocabularies_; }
 
   /// Fills the buffers (in the order of the feeds, aligned to 64 bytes) with batch `batch` of epoch
   /// `epoch`. `valid` receives the number of real samples; the rest repeats the last one.
@@ -94,6 +100,7 @@ class Dataset {
   class Binder;
 
   Dataset();
+  Status AlignWindows();
   Status CountUnits();
   Status FillFromFile(const Bound& feed, int64_t first, std::byte* out);
   int64_t UnitAt(int64_t position) const;
@@ -109,7 +116,7 @@ class Dataset {
   int64_t batch_ = 1, num_samples_ = 0, num_batches_ = 0, dropped_samples_ = 0;
   bool endless_ = false, steps_ = false;
   uint32_t fingerprint_ = 0;
-  std::vector<std::string> description_;
+  std::vector<std::string> description_, vocabularies_;
 };
 
 }  // namespace ampc

@@ -25,6 +25,12 @@ constexpr double kTolerance = 1e-6;
 /// Rows that have neither gradient nor training form, and why that is right.
 const std::map<std::string, std::string> kNoRule = {
     {"Dropout", "becomes DropoutTrain, or its input, before the backward pass is made"},
+    {"RandomUniform", "becomes Random"},
+    {"RandomNormal", "becomes Random"},
+    {"RandomUniformLike", "becomes Random"},
+    {"RandomNormalLike", "becomes Random"},
+    {"Bernoulli", "becomes a comparison with Random"},
+    {"ai.ampc.Random", "has no operand that numbers flow into"},
     {"ai.ampc.Map", "made by gradient rules"},
     {"ai.ampc.MatMulEx", "made by gradient rules"},
     {"ai.ampc.ConvEx", "made by gradient rules"},

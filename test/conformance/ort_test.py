@@ -32,6 +32,8 @@ REFUSED = {
     "LRN T[2,4,3] alpha=0.3 beta=0.5 bias=1.5 size=4": "it wants an odd size and four axes",
     "LRN T[3,2] alpha=0.2 size=5": "it wants four axes",
 }
+# Ops of the newer opset without a kernel; their types are held to ONNX's inference (types_test).
+MISSING = ("RandomUniform", "RandomNormal", "RandomUniformLike", "RandomNormalLike", "Bernoulli")
 # Recurrent layers round the hidden state to a low type between steps. onnxruntime's own keep fp32 within the node; the own ops
 # as functions round as we do, but a tie that falls to the other side changes all that follows, and large samples have some.
 RECURRENT, LARGE = ("RNN", "GRU", "LSTM"), 4096
@@ -170,7 +172,7 @@ def main():
             if outputs is None:
                 count[kind + " missing"] += 1
                 missing[meta["type"]].add(model.doc_string.split()[0])
-                if meta["type"] == "float":
+                if meta["type"] == "float" and model.doc_string.split()[0] not in MISSING:
                     failures.append(f"{label}: {reason.splitlines()[0][:400]}")
                 continue
             if refused(model.doc_string):

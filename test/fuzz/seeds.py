@@ -174,6 +174,14 @@ def write_npz(corpus):
                gzip.compress(idx(images, 0x08)[10:], mtime=0))
 
 
+def write_tokens(corpus):
+    text = "to be, or not to be\n\u00e9\u20ac\U0001f600\n".encode()
+    for choice in (0, 1, 38, 64 + 16, 128 + 5, 255):
+        corpus.put(f"text{choice}", bytes([choice, 0]) + text)
+    corpus.put("vocabulary", bytes([6, len(text)]) + text + b"not to be")
+    corpus.put("numbers", bytes([48, 0]) + np.arange(9, dtype="<i8").tobytes())
+
+
 def safetensors(header, data=b"", pad=True):
     text = header.encode()
     text += b" " * (-len(text) % 8 if pad else 0)
@@ -260,6 +268,7 @@ def main():
     write_onnx(Corpus(folder, "onnx"))
     write_text(Corpus(folder, "text"))
     write_npz(Corpus(folder, "npz"))
+    write_tokens(Corpus(folder, "tokens"))
     write_safetensors(Corpus(folder, "safetensors"))
     write_recipe(Corpus(folder, "recipe"))
     environment = dict(os.environ, UBSAN_OPTIONS="print_stacktrace=1")

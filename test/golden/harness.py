@@ -67,25 +67,6 @@ class Model:
         return self.exports.get(variant, {}).get("dynamic_batch", False)
 
 
-def attention_nodes(path):
-    """Names of the nodes between q, k, v and the result of each attention that the exporter wrote as single nodes."""
-    graph = onnx.load(path).graph
-    producer = {o: n for n in graph.node for o in n.output}
-    names = set()
-    for softmax in (n for n in graph.node if n.op_type == "Softmax"):
-        product = [n for n in graph.node if n.op_type == "MatMul" and n.input[0] == softmax.output[0]]
-        if not product:
-            continue
-        names |= {n.name for n in [softmax, *product]}
-        behind = [softmax.input[0]]
-        while behind:
-            node = producer.get(behind.pop())
-            if node is not None and node.op_type in ("Add", "MatMul", "Mul", "Div"):
-                names.add(node.name)
-                behind += node.input
-    return sorted(names)
-
-
 class Tools:
     """ampc and amprun of one build, with a scratch folder."""
 
@@ -100,22 +81,11 @@ class Tools:
             raise Failed(f"{tool} {' '.join(map(str, arguments))}: exit {done.returncode}, expected {expect}\n{done.stderr[-800:]}")
         return done
 
-    def recorded_policy(self, model, variant):
-        """torch-cpu. PyTorch ran attention as one kernel, which is fp32 between q, k, v and its result in 16 bits."""
-        names = attention_nodes(model.path(variant))
-        if not names:
-            return "torch-cpu"
-        policy = self.folder / "policy.yaml"
-        policy.write_text("base: torch-cpu\nrules:\n" + "".join(f"  - {{node: '{name}', class: fp32}}\n" for name in names))
-        return policy
-
     def compile(self, model, variant, precision, optimizer, *extra, policy="torch-cpu", scaler="", output="golden.plan", source=None):
         """A plan with the golden run's settings; `output` names what `extra` asks for instead, `source` a copy of the model."""
         settings = model.curves["optimizers"][optimizer]
         update = f"sgd:momentum={settings['momentum']}" if optimizer == "sgd" else f"adamw:weight_decay={settings['weight_decay']}"
         loss = model.loss()
-        if policy == "torch-cpu" and precision in ("fp16", "bf16"):
-            policy = self.recorded_policy(model, variant)
         plan = self.folder / output
         arguments = [source or model.path(variant), "--loss", loss, "--precision", precision, "--policy", policy, "--optimizer", update,
                      "--lr", settings["lr"], "--bn-var", "unbiased", "-q", "-o", plan]

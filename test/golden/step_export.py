@@ -27,7 +27,7 @@ from run import Step, train  # noqa: E402 (the example's driver is what is teste
 STEPS = 20
 MODELS = NAMES + ["dropout_mlp"]
 SPREAD = pathlib.Path(__file__).with_name("step_spread.json")
-VARIANTS = {"nanogpt_char": "opset23_dynamo_train"}  # ts_train has no Attention
+VARIANTS = {"nanogpt_char": "opset23_dynamo_train"}  # has the op; ts_train and the other models come to it by the pass recover
 RUNS = 8  # of which the largest distance is the spread
 LOW = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 SGD_FP32 = 1e-6

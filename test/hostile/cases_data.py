@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data files: .npy, .npz, idx and gzip; and data that does not fit the feeds."""
+"""Data files: .npy, .npz, idx and gzip, tokens and text; and data that does not fit the feeds."""
 
 import gzip
 import io
@@ -184,6 +184,79 @@ def idx_cases():
     yield i("gz bomb behind a small header", gzip.compress(idx((8, 3), body=bytes(100_000_000)), mtime=0), "more than", "x.gz")
 
 
+def token_cases():
+    """The plan's feed x takes windows of three tokens, its target windows of two."""
+
+    def t(name, data, exit, pattern, flag, file="x.bin", more=None, eval_flag=None):
+        argv = ["amprun", "p.plan", "--data", "x=" + flag, *X[:2], "--no-shuffle", "--steps", "9", *X[4:]]
+        if eval_flag:
+            argv += ["--eval-data", "x=" + eval_flag, "--eval-data", "target=const"]
+        return Case("tokens: " + name, argv, exit, pattern, {"p.plan": material("p.plan"), file: data, **(more or {})})
+
+    u16 = np.arange(60, dtype="<u2").tobytes()
+    yield t("empty", b"", 1, r"x\.bin.*no tokens", "x.bin")
+    yield t("odd length", u16 + b"\0", 1, r"x\.bin.*121 bytes.*no whole number.*dtype=", "x.bin")
+    yield t("three bytes of i64", b"abc", 1, "no whole number", "x.bin:dtype=i64")
+    yield t("header as long as the file", u16, 1, "no tokens", "x.bin:header=120")
+    yield t("header longer than the file", u16, 1, "header=121, but the file has 120", "x.bin:header=121")
+    yield t("header of 8 EiB", u16, 1, "header=9223372036854775807", "x.bin:header=9223372036854775807")
+    yield t("header beyond int64", u16, 2, "header", "x.bin:header=9223372036854775808")
+    yield t("header negative", u16, 2, "header", "x.bin:header=-1")
+    yield t("shorter than a window", u16[:4], 1, "feed 'x': 2 tokens are too few: one window takes 3", "x.bin")
+    yield t("shift to the end", u16, 1, "too few.*behind the first 58", "x.bin:shift=58")
+    yield t("shift of 8 EiB", u16, 1, "too few", "x.bin:shift=9223372036854775807")
+    yield t("shift negative", u16, 2, "shift", "x.bin:shift=-1")
+    yield t("stride 0", u16, 2, "stride", "x.bin:stride=0")
+    yield t("stride of 8 EiB", u16, 1, "samples are too few", "x.bin:stride=9223372036854775807")
+    yield t("unknown type", u16, 2, "dtype.*f32", "x.bin:dtype=f32")
+    yield t("folder", directory, 6, "x.bin.*directory", "x.bin")
+    yield t("pipe", fifo, 6, "not a regular file", "x.bin")
+    yield t("missing", lambda path, tools: None, 6, "x.bin.*No such file", "x.bin")
+    yield Case("tokens: two streams of unlike length", ["amprun", "p.plan", "--data", "x=x.bin", "--data", "target=t.bin:stride=3", *X[2:]], 1,
+               "feed 'x' has 60 tokens with a window every 3, feed 'target' 30",
+               {"p.plan": material("p.plan"), "x.bin": u16, "t.bin": u16[:60]})
+    for key in ("member=x", "permute=[0]", "axis=1", "layout=steps", "vocab=x.bin"):
+        yield t("key " + key, u16, 2, r"error\[E0605\].*" + key.split("=")[0], "x.bin:" + key)
+    yield t("stride of an npy", npy(ROWS), 2, r"'x\.npy': key 'stride' is for tokens", "x.npy:stride=3", "x.npy")
+    label = np.array([0, 1, 1, 2], "<u2").tobytes()
+    yield Case("tokens: label beyond the classes", ["amprun", "c.plan", "--data", "x=random", "--data", "target=t.bin", "--epochs", "1",
+                                                    "--no-shuffle", *X[4:]], 1, r"t\.bin.*'target': sample 3 holds 2, the feed takes 0 to 1",
+               {"c.plan": material("c.plan"), "t.bin": label})
+    yield Case("tokens: negative label", ["amprun", "c.plan", "--data", "x=random", "--data", "target=t.bin:dtype=i64", "--epochs", "1",
+                                          "--no-shuffle", *X[4:]], 1, r"'target': sample 1 holds -1",
+               {"c.plan": material("c.plan"), "t.bin": np.array([0, -1, 0, 1], "<i8").tobytes()})
+
+    def text(name, data, exit, pattern, flag="x.txt:tokens=char", **more):
+        return t("text " + name, data, exit, pattern, flag, "x.txt", **more)
+
+    yield text("empty", b"", 1, r"x\.txt.*the text is empty")
+    yield text("of one character", b"a", 1, "1 tokens are too few")
+    yield text("without tokens=", b"hello world\n" * 9, 1, "unknown format.*tokens=char", "x.txt")
+    yield text("with tokens=bpe", b"hello world\n" * 9, 2, "tokens.*bpe", "x.txt:tokens=bpe")
+    yield text("with dtype=", b"hello world\n" * 9, 2, r"error\[E0605\].*'dtype'", "x.txt:tokens=char,dtype=u8")
+    for label, data, at in (("in Latin-1", "h\u00e9llo w\u00f6rld".encode("latin-1"), 1), ("cut within a character", "abcdefg\u00e9".encode()[:-1], 7),
+                            ("of continuation bytes", b"\x80" * 9, 0), ("overlong", b"ab\xc0\xafcdef", 2), ("overlong by three", b"ab\xe0\x80\xafcdef", 2),
+                            ("with a surrogate", b"abc\xed\xa0\x80def", 3), ("beyond Unicode", b"abc\xf4\x90\x80\x80def", 3),
+                            ("with 0xff", b"abcdef\xff", 6), ("cut after four", b"abcdef\xf0\x9f\x98", 6)):
+        yield text(label, data, 1, rf"x\.txt.*not UTF-8 text: no character begins with byte {at} ")
+    yield text("of NUL bytes and an escape", b"\0\x1b[2J" * 20 + b"\xff", 1, "byte 100 ")
+    abc = b"abcabcabcabcabc"
+    yield text("with a new character in evaluation", abc, 1, r"e\.txt.*the character 'd' \(U\+0064\) at byte 3 is not among the 3 of 'x\.txt'",
+               more={"e.txt": b"abcdabc"}, eval_flag="e.txt:tokens=char")
+    yield text("with an unseen control character in evaluation", abc, 1, r"the character U\+001B at byte 0 is not among",
+               more={"e.txt": b"\x1b[2Jabc"}, eval_flag="e.txt:tokens=char")
+    yield text("whose vocabulary is missing", abc, 6, "v.txt.*No such file", "x.txt:tokens=char,vocab=v.txt")
+    yield text("whose vocabulary is no text", abc, 1, r"v\.txt.*not UTF-8", "x.txt:tokens=char,vocab=v.txt", more={"v.txt": b"\xff\xfe"})
+    yield text("whose vocabulary lacks a character", abc, 1, "'c' .*is not among the 2 of 'v.txt'", "x.txt:tokens=char,vocab=v.txt", more={"v.txt": b"ab"})
+    yield Case("tokens: text of more characters than classes", ["amprun", "c.plan", "--data", "x=random", "--data", "target=t.txt:tokens=char",
+                                                                "--epochs", "1", *X[4:]], 1,
+               r"t\.txt.*the 3 different characters of 't\.txt' get the ids 0 to 2, feed 'target' takes 0 to 1",
+               {"c.plan": material("c.plan"), "t.txt": abc})
+    yield Case("tokens: more than the embedding has", ["amprun", "embed.plan", "--data", "x=x.txt:tokens=char", "--data", "target=const", "--epochs", "1",
+                                                       *X[4:]], 1, r"index.*out of range|out of range|beyond|outside",
+               {"embed.plan": material("embed.plan"), "x.txt": bytes(range(32, 127)) * 4})
+
+
 def feed_cases():
     def f(name, exit, pattern, *argv, arrays=None):
         files = {"p.plan": material("p.plan"), "c.plan": material("c.plan")}
@@ -220,4 +293,5 @@ def cases():
     yield from npy_cases()
     yield from npz_cases()
     yield from idx_cases()
+    yield from token_cases()
     yield from feed_cases()

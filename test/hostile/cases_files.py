@@ -40,6 +40,9 @@ def make_material(tools):
     compile_to("p.plan", "--loss", "mse", "--optimizer", "adam", "--lr", "0.01")
     compile_to("other.plan", "--loss", "mse", "--optimizer", "sgd", "--lr", "0.01")
     compile_to("c.plan", "--loss", "cross-entropy:target=target,axis=1", "--lr", "0.01")
+    with open(os.path.join(folder, "embed.onnx"), "wb") as file:
+        file.write(cases_model.embedding().SerializeToString())
+    tools.make(["ampc", "embed.onnx", "-o", "embed.plan", "--precision", "fp32", "-q", "--loss", "mse"], folder)
     tools.make(["amprun", "p.plan", "--data", "x=random", "--data", "target=random", "--steps", "4", "--checkpoint-dir", "ck",
                 "--checkpoint-every", "2", "--save-weights", "w.safetensors", "-q"], folder)
 

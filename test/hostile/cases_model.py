@@ -36,6 +36,11 @@ def mlp():
     return model([node("MatMul", ["x", "w"], ["y"])])
 
 
+def embedding():
+    """Integers below 4 in x [2,3] to their rows of w [4,1]."""
+    return model([node("Gather", ["w", "x"], ["y"])], [value("x", (2, 3), I64)], initializers=[tensor((4, 1), float_data=(1, 2, 3, 4))])
+
+
 def tensor(dims, dtype=F, name="w", **fields):
     t = TensorProto(name=name, data_type=dtype, dims=dims)
     for field, content in fields.items():
@@ -291,13 +296,41 @@ def twice_attribute():
 def control_cases(op):
     inner = helper.make_graph([node("Relu", ["x"], ["b"])], "body", [], [value("b", None)])
     yield op("If on data", [node("Cast", ["x"], ["c"], to=TensorProto.BOOL), node("If", ["c"], ["y"], then_branch=inner, else_branch=inner)],
-             "'/y'", exit=3)
-    yield op("If without branches", [node("If", ["c"], ["y"])], exit=3, initializers=[numpy_helper.from_array(np.array(True), "c")])
+             "'/y' .If-16.: the condition 'c' is not known when the model is compiled")
+    yield op("If without branches", [node("If", ["c"], ["y"])], "then_branch and else_branch are expected", exit=1, initializers=[numpy_helper.from_array(np.array(True), "c")])
     body = helper.make_graph([node("Identity", ["k"], ["c2"]), node("Add", ["v", "v"], ["v2"])], "body",
                              [value("i", [], I64), value("k", [], TensorProto.BOOL), value("v", None)],
                              [value("c2", [], TensorProto.BOOL), value("v2", None)])
     yield op("Loop of 2^60 rounds", [node("Loop", ["n", "", "x"], ["y"], body=body)], "'/y'|Loop", exit=3,
              initializers=[numpy_helper.from_array(np.array(1 << 60), "n")])
+
+    def loop_case(name, nodes, pattern, exit=1, n=3, **kw):
+        graph = helper.make_graph(nodes, "body", [value("i", [], I64), value("k", [], TensorProto.BOOL), value("v", None)],
+                                  [value("k2", [], TensorProto.BOOL), value("v2", None), *kw.pop("more", [])])
+        outputs = kw.pop("outputs", ["y"])
+        return op(name, [node("Loop", ["n", "", "x"], outputs, body=graph)], pattern, exit=exit,
+                  initializers=[numpy_helper.from_array(np.array(n), "n")], **kw)
+    same = [node("Identity", ["k"], ["k2"]), node("Relu", ["v"], ["v2"])]
+    yield loop_case("Loop on data", [node("ReduceSum", ["v"], ["s"], keepdims=0), node("Cast", ["s"], ["k2"], to=TensorProto.BOOL), same[1]],
+                    "the condition 'k2' is not known when the model is compiled")
+    yield loop_case("Loop that reads what nothing makes", [same[0], node("Add", ["v", "nothing"], ["v2"])], "'/y/0//v2'.*reads 'nothing'")
+    yield loop_case("Loop whose shapes do not fit", [same[0], node("MatMul", ["v", "v"], ["v2"])], "'/y/0//v2' .MatMul")
+    yield loop_case("Loop of an unsupported op", [same[0], node("Det", ["v"], ["v2"])], "'/y//v2'", exit=3)
+    yield loop_case("Loop with a result that is left over", [*same, node("Identity", ["v2"], ["r"])], "the body does not fit", outputs=["y", "z", "q"])
+    yield loop_case("Loop that never runs, stacked", [*same, node("Identity", ["v2"], ["r"])], "never runs, so the dims of output 'y'", exit=3, n=0,
+                    outputs=["z", "y"], more=[value("r", None)])
+    yield op("Loop without a body", [node("Loop", ["n", "", "x"], ["y"])], "the body does not fit", initializers=[numpy_helper.from_array(np.array(3), "n")])
+    lone = helper.make_graph([node("Add", ["h", "e"], ["h2"])], "body", [value("h", None), value("e", None)], [value("h2", None)])
+    yield op("Scan of no inputs", [node("Scan", ["x", "x"], ["y"], body=lone, num_scan_inputs=0)], "the body does not fit")
+    yield op("Scan along a missing axis", [node("Scan", ["x", "x"], ["y"], body=lone, num_scan_inputs=1, scan_input_axes=[7])], "axis 7 of input 1")
+    pair = helper.make_graph([node("Add", ["h", "e"], ["h2"])], "body", [value("h", None), value("e", None)], [value("h2", None)])
+    yield op("Scan of two lengths", [node("Scan", ["x", "b"], ["y"], body=pair, num_scan_inputs=2)], "scanned inputs of 4 and 2 elements",
+             initializers=[numpy_helper.from_array(np.ones((2, 3), np.float32), "b")])
+    deep = [node("Relu", ["v"], ["v2"])]
+    for level in range(12):
+        graph = helper.make_graph(deep, "body", [], [value("v2", None)])
+        deep = [helper.make_node("If", ["c"], ["v2"], then_branch=graph, else_branch=graph, name=f"/if{level}")]
+    yield op("If within If", [node("Relu", ["x"], ["v"]), *deep, node("ReduceSum", ["v2", "v2"], ["y"])], "'/y'", initializers=[numpy_helper.from_array(np.array(True), "c")])
 
     def function(name, nodes, inputs=("a",), outputs=("r",)):
         return helper.make_function("f", name, list(inputs), list(outputs), nodes, [helper.make_opsetid("", 17), helper.make_opsetid("f", 1)])

@@ -28,6 +28,7 @@ import cases_data
 import cases_files
 import cases_model
 import cases_settings
+import cases_training
 from case import OLD_OUTPUT, OUTPUTS
 
 SECONDS = 10
@@ -150,7 +151,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="ampc-hostile.") as scratch:
         tools = Tools(os.path.abspath(args.bin), scratch, args.sanitized)
         cases_files.make_material(tools)
-        cases = [case for module in (cases_model, cases_files, cases_data, cases_settings) for case in module.cases()]
+        cases = [case for module in (cases_model, cases_files, cases_data, cases_settings, cases_training) for case in module.cases()]
         names = [case.name for case in cases]
         if len(set(names)) != len(names):
             sys.exit(f"cases with one name: {sorted({n for n in names if names.count(n) > 1})}")

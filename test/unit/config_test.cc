@@ -246,8 +246,6 @@ TEST(CommandLine, RefusesWhatIsNotBuilt) {
   EXPECT_EQ(Error(Tool::kAmpc, {"--optimizer", "lamb"}), "--optimizer: 'lamb' is not built");
   EXPECT_EQ(Error(Tool::kAmpc, {"--memory-limit", "512M"}), "--memory-limit is not built");
   EXPECT_EQ(Error(Tool::kAmprun, {"--diagnose=overflow"}), "--diagnose is not built");
-  EXPECT_EQ(Error(Tool::kAmprun, {"--data", "x=f.txt:tokens=char"}),
-            "--data: key 'tokens' is not built");
 }
 
 TEST(CommandLine, AmprunRefusesCompiledInFlags) {
@@ -424,6 +422,7 @@ data:
   label: {file: /abs/labels.gz}
   mask: {kind: const, value: 1}
   noise: random
+  words: {file: t.txt, tokens: char, vocab: texts/v.txt, shift: 1}
 range: "0:9000"
 eval_range: 9000:10000
 epochs: 5
@@ -440,11 +439,13 @@ TEST(Recipe, MeansTheSameAsFlags) {
   EXPECT_EQ(s->Int("keep"), 2);
   EXPECT_TRUE(s->Switch("no-shuffle"));
   EXPECT_EQ(s->origin("range"), Origin::kRecipe);
-  ASSERT_EQ(s->All("data").size(), 4u);
+  ASSERT_EQ(s->All("data").size(), 5u);
   EXPECT_EQ(s->All("data")[0].ToString(), "image=dir/t10k-images-idx3-ubyte.gz:scale=1/256");
   EXPECT_EQ(s->All("data")[1].ToString(), "label=/abs/labels.gz");
   EXPECT_EQ(s->All("data")[2].ToString(), "mask=const:value=1");
   EXPECT_EQ(s->All("data")[3].ToString(), "noise=random");
+  EXPECT_EQ(s->All("data")[4].ToString(),
+            "words=dir/t.txt:tokens=char,vocab=dir/texts/v.txt,shift=1");
   EXPECT_EQ(s->All("param-group")[0].ToString(), "*.bias:lr=0.1");
   Result<Settings> c = Merge(Tool::kAmpc, kRecipe);
   ASSERT_TRUE(c.ok());
@@ -475,6 +476,7 @@ TEST(Recipe, StoredTextIsRelativeToItsFolderAndStable) {
   Result<ConfigValue> parsed = ParseYaml(text, "t");
   EXPECT_EQ(parsed->Find("data")->Find("image")->Find("file")->text,
             "../in/dir/t10k-images-idx3-ubyte.gz");
+  EXPECT_EQ(parsed->Find("data")->Find("words")->Find("vocab")->text, "../in/dir/texts/v.txt");
 }
 
 TEST(Recipe, ReadsTheFlagGrammarInScalars) {

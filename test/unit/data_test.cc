@@ -157,6 +157,23 @@ TEST_F(Data, TheSampleAxisCanBeAnyAxis) {
   ASSERT_NE(data_, nullptr) << message_;
   Fill(0);
   EXPECT_EQ(Values(0), (Doubles{0, 10, 1, 11, 2, 12}));
+
+  // Sequences as [time, sample, features], into a feed [batch, time, features].
+  std::vector<int16_t> sequences;
+  for (int16_t time = 0; time < 3; ++time) {
+    for (int16_t sample = 0; sample < 5; ++sample)
+      sequences.insert(sequences.end(), {static_cast<int16_t>(100 * sample + 10 * time),
+                                         static_cast<int16_t>(100 * sample + 10 * time + 1)});
+  }
+  source = Npy<int16_t>("x", DType::kInt16, Dims{3, 5, 2}, sequences);
+  source.axis = 1;
+  DatasetOptions options;
+  options.range = "1:";
+  Open({Feed("x", {2, 3, 2})}, {source}, options);
+  ASSERT_NE(data_, nullptr) << message_;
+  EXPECT_EQ(data_->num_samples(), 4);
+  Fill(1);
+  EXPECT_EQ(Values(0), (Doubles{300, 301, 310, 311, 320, 321, 400, 401, 410, 411, 420, 421}));
 }
 
 TEST_F(Data, StepsLayoutFeedsRowsInOrderAndStartsOver) {

@@ -28,7 +28,7 @@ TEST(Philox, GivesTheKnownAnswers) {
 TEST(Philox, DropoutCounterHoldsElementStreamAndIndex) {
   const int64_t seed = 0x1122334455667788, index = 0x0123456789abcdef;
   const PhiloxBlock want = Philox4x32({{7, 9, 0x89abcdef, 0x01234567}}, 0x55667788, 0x11223344);
-  ExpectBlock(DropoutBits(seed, index, 9, 7),
+  ExpectBlock(StreamBits(seed, index, 9, 7),
               {want.word[0], want.word[1], want.word[2], want.word[3]});
 }
 

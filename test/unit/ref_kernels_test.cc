@@ -373,7 +373,7 @@ TEST(RefDropout, DependsOnSeedIndexStreamAndLogicalPlaceOnly) {
   EXPECT_NE(Dropout(x, 0.5, 1, 2, 4, kRow).y[1], base.y[1]);
   for (int i = 0; i < 210; ++i) {
     const double u = std::ldexp(
-        static_cast<double>(DropoutBits(1, 2, 3, static_cast<uint32_t>(i / 4)).word[i % 4]), -32);
+        static_cast<double>(StreamBits(1, 2, 3, static_cast<uint32_t>(i / 4)).word[i % 4]), -32);
     EXPECT_EQ(base.y[1][i], u >= 0.5 ? 1 : 0) << i;
   }
 }

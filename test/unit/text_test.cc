@@ -232,7 +232,7 @@ TEST(Text, NamesPlaceAndReason) {
   // What the message must contain, for texts that are wrong in one way each.
   const std::pair<std::string_view, std::string_view> cases[] = {
       {"graph () {}",
-       "error[E0120]: 1:1: expected 'state', 'train', 'apply' or 'eval', found 'graph'"},
+       "error[E0120]: 1:1: expected 'state', 'train', 'apply', 'update' or 'eval', found 'graph'"},
       {"train (float[2] x)\n  => (y", "error[E0120]: 2:8: expected ',' or ')', found the end"},
       {"train (float[2] x) { y = Relu (x) ",
        "error[E0120]: 1:35: expected the name of an output, or '}', found the end"},

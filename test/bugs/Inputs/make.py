@@ -98,7 +98,7 @@ def idle(_):
 
 
 def control(_):
-    """Unsorted; a Loop whose body reads an outer value; an If whose branches differ in shape and hide an outer name."""
+    """Unsorted; a Loop whose body reads an outer value; an If whose branches differ in shape and hide an outer name. All is known beforehand."""
     body = helper.make_graph([node("Gather", ["outer", "i"], ["row"]), node("Add", ["acc", "row"], ["acc2"]), node("Identity", ["k"], ["k2"])],
                              "body", [value("i", [], I64), value("k", [], BOOL), value("acc", [3])], [value("k2", [], BOOL), value("acc2", [3])])
     then = helper.make_graph([node("Relu", ["x"], ["outer"]), node("Exp", ["outer"], ["r"])], "then", [], [value("r", None)])
@@ -111,6 +111,18 @@ def control(_):
               initializers=[ints("n", 4), floats("zero", np.zeros(3)), numpy_helper.from_array(np.array(True), "c")])
     m.opset_import.append(helper.make_opsetid("local", 1))
     m.functions.append(helper.make_function("local", "F", ["a"], ["r"], inner, [helper.make_opsetid("", 17)]))
+    return m
+
+
+def control_on_data(_):
+    """An If on a feed, and a Loop whose number of turns is one, in a function."""
+    branch = helper.make_graph([node("Neg", ["x"], ["r"])], "branch", [], [value("r", None)])
+    body = helper.make_graph([node("Add", ["acc", "acc"], ["acc2"]), node("Identity", ["k"], ["k2"])], "body",
+                             [value("i", [], I64), value("k", [], BOOL), value("acc", [3])], [value("k2", [], BOOL), value("acc2", [3])])
+    m = model([node("If", ["c"], ["z"], then_branch=branch, else_branch=branch, name="/if"), node("F", ["n", "zero"], ["s"], domain="local", name="/call"), node("Add", ["s", "z"], ["y"])],
+              [value("x"), value("c", [], BOOL), value("n", [], I64)], initializers=[floats("zero", np.zeros(3))])
+    m.opset_import.append(helper.make_opsetid("local", 1))
+    m.functions.append(helper.make_function("local", "F", ["n", "a"], ["r"], [node("Loop", ["n", "", "a"], ["r"], body=body)], [helper.make_opsetid("", 17)]))
     return m
 
 
@@ -186,6 +198,12 @@ def cut_off(_):
                  initializers=[floats("w", np.ones((3, 2)))])
 
 
+def beside_the_loss(_):
+    """The only weights make another output than the one that the loss reads."""
+    return model([node("MatMul", ["x", "w"], ["h"]), node("Relu", ["x"], ["y"])], outputs=[value("y", None), value("h", None)],
+                 initializers=[floats("w", np.ones((3, 2)))])
+
+
 def forty_idle_parameters(_):
     """Forty parameters of a branch that the loss does not read, and one that it does."""
     nodes = [node("MatMul", ["x", "w"], ["y"])]
@@ -232,7 +250,11 @@ def two_layers(_):
                  initializers=[floats("w", np.ones((3, 5)) / 7), floats("v", np.ones((5, 2)) / 7)])
 
 
-if __name__ == "__main__":
+def write(models):
     name, out = sys.argv[1:]
     with open(out, "wb") as file:
-        file.write(globals()[name](os.path.dirname(out)).SerializeToString())
+        file.write(models[name](os.path.dirname(out)).SerializeToString())
+
+
+if __name__ == "__main__":
+    write(globals())
