@@ -109,15 +109,20 @@ Result<bool> MakeFolder(const std::string& dir) {
 /// not told.
 int LockHolder(int fd) {
   struct stat info {};
-  const Result<std::string> locks = ReadFile("/proc/locks", 1 << 24);
-  if (!locks.ok() || fstat(fd, &info) != 0) return 0;
+  if (fstat(fd, &info) != 0) return 0;
   // "12: FLOCK  ADVISORY  WRITE 4711 fe:00:123456 0 EOF"
   const std::string place =
       fmt::format(" {:02x}:{:02x}:{} ", major(info.st_dev), minor(info.st_dev), info.st_ino);
-  const size_t at = locks->find(place);
-  if (at == std::string::npos) return 0;
-  const size_t pid = locks->rfind(' ', at - 1);
-  return pid == std::string::npos ? 0 : std::atoi(locks->c_str() + pid);
+  // A reader of the list misses lines while others come and go.
+  for (int attempt = 0; attempt < 20; ++attempt) {
+    const Result<std::string> locks = ReadFile("/proc/locks", 1 << 24);
+    if (!locks.ok()) return 0;
+    const size_t at = locks->find(place);
+    if (at == std::string::npos) continue;
+    const size_t pid = locks->rfind(' ', at - 1);
+    return pid == std::string::npos ? 0 : std::atoi(locks->c_str() + pid);
+  }
+  return 0;
 }
 
 /// Appends a state piece by piece; the checksum of all of them goes into `saved`.

@@ -31,11 +31,7 @@ class RnnForwardKernel final : public PreparedKernel {
            const RunContext& context) noexcept override;
 
  private:
-  struct Buffers {
-    std::span<const void* const> in;
-    std::span<void* const> out;
-    void* workspace;
-  };
+  using Buffers = RnnBuffers;
 
   RnnForwardKernel(ref::RnnCall read, const CallSpec& call)
       : call_(std::move(read)), in_(call.inputs), out_(call.outputs) {
@@ -46,9 +42,6 @@ class RnnForwardKernel final : public PreparedKernel {
   Status CreateInputProduct(const PrepareOptions& options);
 
   const RnnCell& cell() const { return call_.cell(0); }
-  static const void* In(const Buffers& r, size_t i) { return i < r.in.size() ? r.in[i] : nullptr; }
-  static void* Out(const Buffers& r, size_t i) { return i < r.out.size() ? r.out[i] : nullptr; }
-  float* Floats(const Buffers& r, int64_t at) const { return At<float>(r.workspace, at); }
   /// Gates and state of step t in direction d: in the output, or in the workspace.
   float* Gates(const Buffers& r, int64_t d, int64_t t) const;
   float* State(const Buffers& r, int64_t d, int64_t t) const;
@@ -133,13 +126,13 @@ Status RnnForwardKernel::Create(std::vector<RnnPrograms> programs, const Prepare
 
 float* RnnForwardKernel::Gates(const Buffers& r, int64_t d, int64_t t) const {
   const int64_t step = call_.batch * call_.gates;
-  if (gates_at_ >= 0) return Floats(r, gates_at_) + t * step;
-  return static_cast<float*>(Out(r, kGates)) + (d * call_.steps + t) * step;
+  if (gates_at_ >= 0) return r.Floats(gates_at_) + t * step;
+  return static_cast<float*>(r.Out(kGates)) + (d * call_.steps + t) * step;
 }
 
 float* RnnForwardKernel::State(const Buffers& r, int64_t d, int64_t t) const {
-  if (state_at_ >= 0) return Floats(r, state_at_);
-  float* state = static_cast<float*>(Out(r, kState));
+  if (state_at_ >= 0) return r.Floats(state_at_);
+  float* state = static_cast<float*>(r.Out(kState));
   if (state == nullptr) return nullptr;
   return state + (d * call_.steps + t) * call_.batch * call_.hidden;
 }
@@ -148,13 +141,13 @@ float* RnnForwardKernel::State(const Buffers& r, int64_t d, int64_t t) const {
 /// inside the reset.
 void RnnForwardKernel::PrepareBias(const Buffers& r, int64_t d) noexcept {
   const int64_t H = call_.hidden, G = call_.gates;
-  float* bias = Floats(r, bias_at_);
-  LoadRow(in_[kB].dtype, In(r, kB), d * 2 * G, G, bias);
+  float* bias = r.Floats(bias_at_);
+  LoadRow(in_[kB].dtype, r.In(kB), d * 2 * G, G, bias);
   std::memset(bias + G, 0, static_cast<size_t>(H) * 4);
-  if (In(r, kB) == nullptr) return;
+  if (r.In(kB) == nullptr) return;
   const int64_t plain = cell().reset_last() ? 2 * H : G;
   for (int64_t j = 0; j < G; ++j) {
-    const float rb = LoadFloat(in_[kB].dtype, In(r, kB), d * 2 * G + G + j);
+    const float rb = LoadFloat(in_[kB].dtype, r.In(kB), d * 2 * G + G + j);
     if (j < plain) {
       bias[j] += rb;
     } else {
@@ -165,9 +158,9 @@ void RnnForwardKernel::PrepareBias(const Buffers& r, int64_t d) noexcept {
 
 void RnnForwardKernel::PackRecurrent(const Buffers& r, int64_t d) noexcept {
   const int64_t H = call_.hidden, G = call_.gates, size = SizeOf(in_[kR].dtype);
-  const std::byte* m = Offset(In(r, kR), d * G * H * size);
+  const std::byte* m = Offset(r.In(kR), d * G * H * size);
   if (r_at_ >= 0) {
-    Widen(in_[kR].dtype, m, Floats(r, r_at_), G * H);
+    Widen(in_[kR].dtype, m, r.Floats(r_at_), G * H);
     m = At<std::byte>(r.workspace, r_at_);
   }
   product_.Pack(m, r.workspace);
@@ -180,13 +173,13 @@ void RnnForwardKernel::StartDirection(const Buffers& r, int64_t d,
   const int64_t H = call_.hidden, B = call_.batch, G = call_.gates;
   PrepareBias(r, d);
   PackRecurrent(r, d);
-  const void* inputs[] = {In(r, kX), Offset(In(r, kW), d * G * call_.input * SizeOf(in_[kW].dtype)),
-                          Floats(r, bias_at_)};
+  const void* inputs[] = {r.In(kX), Offset(r.In(kW), d * G * call_.input * SizeOf(in_[kW].dtype)),
+                          r.Floats(bias_at_)};
   void* outputs[] = {Gates(r, d, 0)};
   input_product_->Run(inputs, outputs, At<std::byte>(r.workspace, input_at_), context);
-  LoadRow(in_[kH0].dtype, In(r, kH0), d * B * H, B * H, Floats(r, h_at_));
-  LoadRow(in_[kC0].dtype, In(r, kC0), d * B * H, B * H, Floats(r, c_at_));
-  if (p_at_ >= 0) LoadRow(in_[kP].dtype, In(r, kP), d * 3 * H, 3 * H, Floats(r, p_at_));
+  LoadRow(in_[kH0].dtype, r.In(kH0), d * B * H, B * H, r.Floats(h_at_));
+  LoadRow(in_[kC0].dtype, r.In(kC0), d * B * H, B * H, r.Floats(c_at_));
+  if (p_at_ >= 0) LoadRow(in_[kP].dtype, r.In(kP), d * 3 * H, 3 * H, r.Floats(p_at_));
 }
 
 /// [batch, hidden] as the products read it. `stored`: the same in the layer's own type, or null.
@@ -201,7 +194,7 @@ const void* RnnForwardKernel::OperandOf(const Buffers& r, const float* h, void* 
 /// GRU whose reset comes before the product: r h', and its product into the last gate.
 void RnnForwardKernel::ResetStep(const Buffers& r, int64_t d, float* gates) noexcept {
   const int64_t H = call_.hidden, G = call_.gates;
-  float *h = Floats(r, h_at_), *reset = Floats(r, reset_at_);
+  float *h = r.Floats(h_at_), *reset = r.Floats(reset_at_);
   const Operand in[] = {{gates + H, G}, {h, H}}, out[] = {{reset, H}};
   tasks_.Run(r.workspace, [&](int64_t b, float* scratch) {
     first_[static_cast<size_t>(d)].Row(b, in, out, H, scratch);
@@ -211,9 +204,9 @@ void RnnForwardKernel::ResetStep(const Buffers& r, int64_t d, float* gates) noex
 
 void RnnForwardKernel::CellStep(const Buffers& r, int64_t d, int64_t t) noexcept {
   const int64_t H = call_.hidden, G = call_.gates, B = call_.batch, D = call_.directions();
-  float *h = Floats(r, h_at_), *c = Floats(r, c_at_), *gates = Gates(r, d, t);
-  float *state = State(r, d, t), *p = p_at_ < 0 ? nullptr : Floats(r, p_at_);
-  const auto* lengths = static_cast<const int32_t*>(In(r, kLengths));
+  float *h = r.Floats(h_at_), *c = r.Floats(c_at_), *gates = Gates(r, d, t);
+  float *state = State(r, d, t), *p = p_at_ < 0 ? nullptr : r.Floats(p_at_);
+  const auto* lengths = static_cast<const int32_t*>(r.In(kLengths));
   std::array<Operand, kMaxCellOperands> in;
   size_t n = 0;
   const auto gate = [&](int64_t i) { in[n++] = {gates + i * H, G}; };
@@ -231,7 +224,7 @@ void RnnForwardKernel::CellStep(const Buffers& r, int64_t d, int64_t t) noexcept
   const Operand outs[] = {{c, H}, {h, H}};
   const std::span<const Operand> out = std::span(outs).subspan(lstm ? 0 : 1);
   const CellProgram& program = (reset_first ? second_ : first_)[static_cast<size_t>(d)];
-  void* y = Out(r, kY);
+  void* y = r.Out(kY);
   tasks_.Run(r.workspace, [&](int64_t b, float* scratch) {
     const bool inside = t < ref::RnnLength(lengths, b, call_.steps);
     if (inside) program.Row(b, std::span(in).first(n), out, H, scratch);
@@ -242,19 +235,19 @@ void RnnForwardKernel::CellStep(const Buffers& r, int64_t d, int64_t t) noexcept
 
 void RnnForwardKernel::Step(const Buffers& r, int64_t d, int64_t t) noexcept {
   const int64_t H = call_.hidden, B = call_.batch;
-  float *h = Floats(r, h_at_), *gates = Gates(r, d, t);
+  float *h = r.Floats(h_at_), *gates = Gates(r, d, t);
   const int64_t at = (d * call_.steps + t) * B * H;
   const DType kept = out_[kHPrev].dtype;
-  StoreRow(kept, h, Out(r, kHPrev), at, B * H);
-  void* stored = Out(r, kHPrev) != nullptr && kept == compute_
-                     ? Offset(Out(r, kHPrev), at * SizeOf(kept))
+  StoreRow(kept, h, r.Out(kHPrev), at, B * H);
+  void* stored = r.Out(kHPrev) != nullptr && kept == compute_
+                     ? Offset(r.Out(kHPrev), at * SizeOf(kept))
                      : nullptr;
   const void* operand = OperandOf(r, h, stored);
   product_.Run(operand, gates, r.workspace);
   if (cell().reset_last()) {
     float* state = State(r, d, t);
     for (int64_t b = 0; b < B; ++b)
-      std::memcpy(state + b * H, Floats(r, bias_at_) + call_.gates, static_cast<size_t>(H) * 4);
+      std::memcpy(state + b * H, r.Floats(bias_at_) + call_.gates, static_cast<size_t>(H) * 4);
     reset_product_.Run(operand, state, r.workspace);
   } else if (cell().reset_first()) {
     ResetStep(r, d, gates);
@@ -266,13 +259,13 @@ void RnnForwardKernel::Run(std::span<const void* const> inputs, std::span<void* 
                            void* workspace, const RunContext& context) noexcept {
   const Buffers r{inputs, outputs, workspace};
   const int64_t row = call_.batch * call_.hidden;
-  ref::CheckRnnLengths(static_cast<const int32_t*>(In(r, kLengths)), call_.batch, call_.steps,
+  ref::CheckRnnLengths(static_cast<const int32_t*>(r.In(kLengths)), call_.batch, call_.steps,
                        context);
   for (int64_t d = 0; d < call_.directions(); ++d) {
     StartDirection(r, d, context);
     for (int64_t i = 0; i < call_.steps; ++i) Step(r, d, call_.Step(d, i));
-    StoreRow(out_[kYh].dtype, Floats(r, h_at_), Out(r, kYh), d * row, row);
-    StoreRow(out_[kYc].dtype, Floats(r, c_at_), Out(r, kYc), d * row, row);
+    StoreRow(out_[kYh].dtype, r.Floats(h_at_), r.Out(kYh), d * row, row);
+    StoreRow(out_[kYc].dtype, r.Floats(c_at_), r.Out(kYc), d * row, row);
   }
 }
 

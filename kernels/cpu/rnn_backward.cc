@@ -32,11 +32,7 @@ class RnnBackwardKernel final : public PreparedKernel {
            const RunContext&) noexcept override;
 
  private:
-  struct Buffers {
-    std::span<const void* const> in;
-    std::span<void* const> out;
-    void* workspace;
-  };
+  using Buffers = RnnBuffers;
   /// One step of one direction.
   struct Place {
     int64_t d, t, first;  ///< first: position of the step's first row in [D, T, B]
@@ -52,9 +48,6 @@ class RnnBackwardKernel final : public PreparedKernel {
   void CreateProducts(const PrepareOptions& options);
 
   const RnnCell& cell() const { return call_.cell(0); }
-  static const void* In(const Buffers& r, size_t i) { return i < r.in.size() ? r.in[i] : nullptr; }
-  static void* Out(const Buffers& r, size_t i) { return i < r.out.size() ? r.out[i] : nullptr; }
-  float* Floats(const Buffers& r, int64_t at) const { return At<float>(r.workspace, at); }
 
   void StartDirection(const Buffers& r, int64_t d) noexcept;
   void Step(const Buffers& r, const Place& p) noexcept;
@@ -64,7 +57,7 @@ class RnnBackwardKernel final : public PreparedKernel {
   void StoreGates(const Buffers& r, const Place& p, int64_t b) const noexcept;
   void AddPeepholes(const Buffers& r, const Place& p) noexcept;
   bool Inside(const Buffers& r, const Place& p, int64_t b) const {
-    return p.t < ref::RnnLength(static_cast<const int32_t*>(In(r, kLengths)), b, call_.steps);
+    return p.t < ref::RnnLength(static_cast<const int32_t*>(r.In(kLengths)), b, call_.steps);
   }
   const float* CellBefore(const Buffers& r, const Place& p) const;
   Operand GateOf(const Buffers& r, const Place& p, int64_t i) const;
@@ -127,76 +120,76 @@ void RnnBackwardKernel::Create(std::vector<RnnPrograms> programs, const PrepareO
 
 void RnnBackwardKernel::StartDirection(const Buffers& r, int64_t d) noexcept {
   const int64_t H = call_.hidden, B = call_.batch, G = call_.gates, row = B * H;
-  const std::byte* m = Offset(In(r, kR), d * G * H * SizeOf(in_[kR].dtype));
+  const std::byte* m = Offset(r.In(kR), d * G * H * SizeOf(in_[kR].dtype));
   if (r_at_ >= 0) {
-    Widen(in_[kR].dtype, m, Floats(r, r_at_), G * H);
+    Widen(in_[kR].dtype, m, r.Floats(r_at_), G * H);
     m = At<std::byte>(r.workspace, r_at_);
   }
   product_.Pack(m, r.workspace);
   if (cell().reset_first()) reset_product_.Pack(m + 2 * H * H * SizeOf(compute_), r.workspace);
-  LoadRow(in_[kDyh].dtype, In(r, kDyh), d * row, row, Floats(r, dh_at_));
-  LoadRow(in_[kDyc].dtype, In(r, kDyc), d * row, row, Floats(r, dc_at_));
+  LoadRow(in_[kDyh].dtype, r.In(kDyh), d * row, row, r.Floats(dh_at_));
+  LoadRow(in_[kDyc].dtype, r.In(kDyc), d * row, row, r.Floats(dc_at_));
   if (cell().kind == RnnKind::kLstm)
-    LoadRow(in_[kC0].dtype, In(r, kC0), d * row, row, Floats(r, c0_at_));
+    LoadRow(in_[kC0].dtype, r.In(kC0), d * row, row, r.Floats(c0_at_));
   if (p_at_ < 0) return;
-  LoadRow(in_[kP].dtype, In(r, kP), d * 3 * H, 3 * H, Floats(r, p_at_));
-  LoadRow(DType::kFloat32, nullptr, 0, 3 * H, Floats(r, dp_at_));
+  LoadRow(in_[kP].dtype, r.In(kP), d * 3 * H, 3 * H, r.Floats(p_at_));
+  LoadRow(DType::kFloat32, nullptr, 0, 3 * H, r.Floats(dp_at_));
 }
 
 /// c of the step before: of [batch, hidden].
 const float* RnnBackwardKernel::CellBefore(const Buffers& r, const Place& p) const {
-  if (p.start) return Floats(r, c0_at_);
+  if (p.start) return r.Floats(c0_at_);
   const int64_t step = call_.batch * (call_.reverse(p.d) ? 1 : -1);
-  return static_cast<const float*>(In(r, kState)) + (p.first + step) * call_.hidden;
+  return static_cast<const float*>(r.In(kState)) + (p.first + step) * call_.hidden;
 }
 
 Operand RnnBackwardKernel::GateOf(const Buffers& r, const Place& p, int64_t i) const {
   // The program only reads it.
-  float* gates = const_cast<float*>(static_cast<const float*>(In(r, kGates)));
+  float* gates = const_cast<float*>(static_cast<const float*>(r.In(kGates)));
   return {gates + p.first * call_.gates + i * call_.hidden, call_.gates};
 }
 
 const std::byte* RnnBackwardKernel::Source(const Buffers& r, const Place& p) const {
   if (compute_ == DType::kFloat32)
     return At<std::byte>(r.workspace, cell().reset_last() ? third_at_ : wide_at_);
-  return Offset(Out(r, cell().reset_last() ? kExtra : kDgates), p.first * call_.gates * 2);
+  return Offset(r.Out(cell().reset_last() ? kExtra : kDgates), p.first * call_.gates * 2);
 }
 
 /// dh += dy of the step's rows; h' in floats for GRU.
 void RnnBackwardKernel::LoadHidden(const Buffers& r, const Place& p) noexcept {
   const int64_t H = call_.hidden, B = call_.batch;
   const bool gru = cell().kind == RnnKind::kGru;
-  float *dh = Floats(r, dh_at_), *h = Floats(r, h_at_);
+  float *dh = r.Floats(dh_at_), *h = r.Floats(h_at_);
   tasks_.Run(r.workspace, [&](int64_t b, float*) {
     if (!Inside(r, p, b)) return;
     float* row = h + b * H;
-    if (In(r, kDy) != nullptr) {
+    if (r.In(kDy) != nullptr) {
       const int64_t at = ((p.t * call_.directions() + p.d) * B + b) * H;
-      LoadRow(in_[kDy].dtype, In(r, kDy), at, H, row);
+      LoadRow(in_[kDy].dtype, r.In(kDy), at, H, row);
       for (int64_t j = 0; j < H; ++j) dh[b * H + j] += row[j];
     }
-    if (gru) LoadRow(in_[kHPrev].dtype, In(r, kHPrev), (p.first + b) * H, H, row);
+    if (gru) LoadRow(in_[kHPrev].dtype, r.In(kHPrev), (p.first + b) * H, H, row);
   });
 }
 
 /// Stores row b of `wide` and what `extra` has of it.
 void RnnBackwardKernel::StoreGates(const Buffers& r, const Place& p, int64_t b) const noexcept {
   const int64_t H = call_.hidden, G = call_.gates;
-  float* wide = Floats(r, wide_at_) + b * G;
-  StoreRow(out_[kDgates].dtype, wide, Out(r, kDgates), (p.first + b) * G, G);
+  float* wide = r.Floats(wide_at_) + b * G;
+  StoreRow(out_[kDgates].dtype, wide, r.Out(kDgates), (p.first + b) * G, G);
   if (cell().kind != RnnKind::kGru) return;
   const int64_t width = cell().reset_last() ? G : H;
-  float* third = Floats(r, third_at_) + b * width;
+  float* third = r.Floats(third_at_) + b * width;
   if (cell().reset_last()) std::memcpy(third, wide, static_cast<size_t>(2 * H) * 4);
-  StoreRow(out_[kExtra].dtype, third, Out(r, kExtra), (p.first + b) * width, width);
+  StoreRow(out_[kExtra].dtype, third, r.Out(kExtra), (p.first + b) * width, width);
 }
 
 /// The program of every cell but the GRU whose reset comes first.
 void RnnBackwardKernel::CellStep(const Buffers& r, const Place& p) noexcept {
   const int64_t H = call_.hidden, G = call_.gates;
-  float *dh = Floats(r, dh_at_), *dc = Floats(r, dc_at_), *wide = Floats(r, wide_at_);
-  float *h = Floats(r, h_at_), *third = third_at_ < 0 ? nullptr : Floats(r, third_at_);
-  float* state = const_cast<float*>(static_cast<const float*>(In(r, kState)));
+  float *dh = r.Floats(dh_at_), *dc = r.Floats(dc_at_), *wide = r.Floats(wide_at_);
+  float *h = r.Floats(h_at_), *third = third_at_ < 0 ? nullptr : r.Floats(third_at_);
+  float* state = const_cast<float*>(static_cast<const float*>(r.In(kState)));
   if (state != nullptr) state += p.first * H;
   const bool lstm = cell().kind == RnnKind::kLstm, gru = cell().kind == RnnKind::kGru;
   std::array<Operand, kMaxCellOperands> in, out;
@@ -216,7 +209,7 @@ void RnnBackwardKernel::CellStep(const Buffers& r, const Place& p) noexcept {
   if (lstm) {
     in[n++] = {dc, H};
     out[m++] = {dc, H};
-    for (int64_t i = 0; p_at_ >= 0 && i < 3; ++i) in[n++] = {Floats(r, p_at_) + i * H, 0};
+    for (int64_t i = 0; p_at_ >= 0 && i < 3; ++i) in[n++] = {r.Floats(p_at_) + i * H, 0};
   }
   const CellProgram& program = first_[static_cast<size_t>(p.d)];
   tasks_.Run(r.workspace, [&](int64_t b, float* scratch) {
@@ -235,8 +228,8 @@ void RnnBackwardKernel::CellStep(const Buffers& r, const Place& p) noexcept {
 /// then r.
 void RnnBackwardKernel::ResetStep(const Buffers& r, const Place& p) noexcept {
   const int64_t H = call_.hidden, G = call_.gates, B = call_.batch;
-  float *dh = Floats(r, dh_at_), *wide = Floats(r, wide_at_), *h = Floats(r, h_at_);
-  float *third = Floats(r, third_at_), *reset = Floats(r, reset_at_);
+  float *dh = r.Floats(dh_at_), *wide = r.Floats(wide_at_), *h = r.Floats(h_at_);
+  float *third = r.Floats(third_at_), *reset = r.Floats(reset_at_);
   const auto d = static_cast<size_t>(p.d);
   const Operand in1[] = {GateOf(r, p, 0), GateOf(r, p, 2), {h, H}, {dh, H}};
   const Operand out1[] = {{wide, G}, {wide + 2 * H, G}, {dh, H}};
@@ -262,9 +255,9 @@ void RnnBackwardKernel::ResetStep(const Buffers& r, const Place& p) noexcept {
 /// dP, row after row.
 void RnnBackwardKernel::AddPeepholes(const Buffers& r, const Place& p) noexcept {
   const int64_t H = call_.hidden;
-  const float *wide = Floats(r, wide_at_), *before = CellBefore(r, p);
-  const float* c = static_cast<const float*>(In(r, kState)) + p.first * H;
-  float* dp = Floats(r, dp_at_);
+  const float *wide = r.Floats(wide_at_), *before = CellBefore(r, p);
+  const float* c = static_cast<const float*>(r.In(kState)) + p.first * H;
+  float* dp = r.Floats(dp_at_);
   for (int64_t b = 0; b < call_.batch; ++b) {
     if (!Inside(r, p, b)) continue;
     const float* row = wide + b * call_.gates;
@@ -284,7 +277,7 @@ void RnnBackwardKernel::Step(const Buffers& r, const Place& p) noexcept {
     CellStep(r, p);
   }
   if (p_at_ >= 0) AddPeepholes(r, p);
-  product_.Run(Source(r, p), Floats(r, dh_at_), r.workspace);
+  product_.Run(Source(r, p), r.Floats(dh_at_), r.workspace);
 }
 
 void RnnBackwardKernel::Run(std::span<const void* const> inputs, std::span<void* const> outputs,
@@ -297,10 +290,10 @@ void RnnBackwardKernel::Run(std::span<const void* const> inputs, std::span<void*
       const int64_t t = call_.Step(d, i);
       Step(r, {d, t, (d * call_.steps + t) * call_.batch, i == 0});
     }
-    StoreRow(out_[kDh0].dtype, Floats(r, dh_at_), Out(r, kDh0), d * row, row);
-    StoreRow(out_[kDc0].dtype, Floats(r, dc_at_), Out(r, kDc0), d * row, row);
+    StoreRow(out_[kDh0].dtype, r.Floats(dh_at_), r.Out(kDh0), d * row, row);
+    StoreRow(out_[kDc0].dtype, r.Floats(dc_at_), r.Out(kDc0), d * row, row);
     if (dp_at_ >= 0)
-      StoreRow(out_[kDp].dtype, Floats(r, dp_at_), Out(r, kDp), d * 3 * call_.hidden,
+      StoreRow(out_[kDp].dtype, r.Floats(dp_at_), r.Out(kDp), d * 3 * call_.hidden,
                3 * call_.hidden);
   }
 }

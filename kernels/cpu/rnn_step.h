@@ -37,6 +37,17 @@ class StepProduct {
   int64_t dense_x_ = -1, dense_y_ = -1;
 };
 
+/// The operands of one run; those that are left out are null.
+struct RnnBuffers {
+  std::span<const void* const> in;
+  std::span<void* const> out;
+  void* workspace;
+
+  const void* In(size_t i) const { return i < in.size() ? in[i] : nullptr; }
+  void* Out(size_t i) const { return i < out.size() ? out[i] : nullptr; }
+  float* Floats(int64_t at) const { return At<float>(workspace, at); }
+};
+
 /// The most operands that a cell's program has.
 inline constexpr size_t kMaxCellOperands = 11;
 
