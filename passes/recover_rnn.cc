@@ -122,8 +122,10 @@ class RnnPattern {
   // [in, out] as [1, out, in]; where it is a transposed parameter, that one.
   ValueId Layer(ir::Builder& b, ValueId weights) const {
     const NodeId transpose = m_.Def(weights, "Transpose");
-    const ValueId v =
-        transpose != kNone ? m_.node(transpose).inputs[0] : b.Transpose(weights, {1, 0});
+    const bool turned =
+        transpose != kNone && (!m_.node(transpose).attrs.Has("perm") ||
+                               m_.node(transpose).attrs.Ints("perm") == std::vector<int64_t>{1, 0});
+    const ValueId v = turned ? m_.node(transpose).inputs[0] : b.Transpose(weights, {1, 0});
     if (b.failed()) return kNone;
     return b.Reshape(v, Dims{1, m_.dims(v)[0], m_.dims(v)[1]});
   }

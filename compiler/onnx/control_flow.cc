@@ -94,6 +94,9 @@ Result<Importer::Carried> Importer::ReadCarried(Scope& scope, const std::string&
     if (s->values.contains(name)) break;
   }
   AMPC_ASSIGN(const ValueId value, Lookup(scope, name));
+  if (value == kNone) {
+    return BadInput("E0107", "'{}' goes into or out of a body, but the call leaves it out", name);
+  }
   return Carried{value, std::nullopt};
 }
 

@@ -93,6 +93,10 @@ Status Importer::CallFunction(Scope& caller, const onnx::NodeProto& node,
       continue;
     }
     AMPC_ASSIGN(const ValueId v, Lookup(scope, function.output(i)));
+    if (v == kNone) {
+      return BadInput("E0107", "output '{}' of function '{}' is an input that the call leaves out",
+                      function.output(i), function.name());
+    }
     // What the body made carries the caller's name for it.
     if (graph_->value(v).name == scope.prefix + function.output(i))
       graph_->Rename(v, caller.prefix + node.output(i));

@@ -11,6 +11,7 @@
 #include "compiler/ir/builder.h"
 #include "compiler/ops/body.h"
 #include "compiler/ops/op_def.h"
+#include "kernels/attention.h"
 
 namespace ampc {
 namespace {
@@ -286,7 +287,12 @@ Result<std::string> BodyAttentionGrad(const BodyContext& c) {
   b.Scores();
   b.Add("axis = Constant <value_ints = [-1]> ()\nle = Unsqueeze (lse, axis)");
   b.Add("none = IsInf <detect_positive = 0> (le)\nl0 = Where (none, zero, le)");
-  b.Add("sd = Sub (s, l0)\np = Exp (sd)\ndyy = Mul (dy, y)");
+  b.Add("sd = Sub (s, l0)\nex = Exp (sd)\ndyy = Mul (dy, y)");
+  // Far from 0 a log-sum-exp no longer tells the sum (kernels.def).
+  b.Add("far32 = Constant <value_float = {:.1f}> ()\nfar = CastLike (far32, l0)", kFarLse);
+  b.Add("size = Abs (l0)\nis_far = GreaterOrEqual (size, far)");
+  b.Add("total = ReduceSum <keepdims = 1> (ex, axis)\nshares = Div (ex, total)");
+  b.Add("p = Where (is_far, shares, ex)");
   b.Add("dot = ReduceSum <keepdims = 1> (dyy, axis)");
   b.Transpose("vt", "v");
   b.Add("dp = MatMul (dy, vt)\ndpd = Sub (dp, dot)\nds_all = Mul (p, dpd)");

@@ -47,6 +47,12 @@ int Number(const ir::TensorType& t) { return static_cast<int>(t.dtype); }
 
 Operand In(LowerContext& c, size_t i) { return i < c.num_inputs() ? c.in(i) : ir::kNone; }
 
+Status CheckReduction(const Attrs& attrs, std::span<const ir::TensorType* const>) {
+  const std::string_view reduction = attrs.String("reduction", "mean");
+  if (reduction == "mean" || reduction == "sum" || reduction == "none") return {};
+  return BadInput("E0107", "reduction is '{}', expected mean, sum or none", reduction);
+}
+
 // ---- CrossEntropy: scores, labels, [weights] -> loss, log_prob, total
 // -------------------------------------------------
 
@@ -314,8 +320,8 @@ Result<std::string> BodyTopK(const BodyContext& c) {
 
 // clang-format off
 constexpr OpDef kOps[] = {
-    {.name = "SoftmaxCrossEntropyLoss", .since = 13, .in = {2, 3}, .out = {1, 2}, .cast = kFp32Class, .training = TrainCrossEntropy, .lower = LowerCrossEntropy},
-    {.name = "NegativeLogLikelihoodLoss", .since = 22, .in = {2, 3}, .cast = kFp32Class, .training = TrainNll, .lower = LowerNll},
+    {.name = "SoftmaxCrossEntropyLoss", .since = 13, .in = {2, 3}, .out = {1, 2}, .cast = kFp32Class, .check = CheckReduction, .training = TrainCrossEntropy, .lower = LowerCrossEntropy},
+    {.name = "NegativeLogLikelihoodLoss", .since = 22, .in = {2, 3}, .cast = kFp32Class, .check = CheckReduction, .training = TrainNll, .lower = LowerNll},
     {.domain = kOwnDomain, .name = "CrossEntropy", .in = {2, 3}, .out = 3, .cast = kFp32Class, .infer = InferCrossEntropy, .grad = GradCrossEntropy, .lower = LowerCrossEntropy, .body = BodyCrossEntropy},
     {.domain = kOwnDomain, .name = "CrossEntropyGrad", .in = 5, .optional_slots = 0b1000, .infer = InferCrossEntropyGrad, .lower = LowerCrossEntropyGrad, .body = BodyCrossEntropyGrad},
     {.domain = kOwnDomain, .name = "Nll", .in = {2, 3}, .out = 2, .cast = kFp32Class, .infer = InferNll, .grad = GradNll, .lower = LowerNll, .body = BodyNll},

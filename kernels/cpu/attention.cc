@@ -8,6 +8,7 @@
 
 #include <cmath>
 
+#include "kernels/attention.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/families.h"
 
@@ -237,15 +238,39 @@ class Backward final : public PreparedKernel {
     for (at.query = 0; at.query < n.t; at.query += kQueries) {
       at.queries = std::min(kQueries, n.t - at.query);
       const int64_t keys = n.KeysFor(at.query + at.queries);
+      float factors[kQueries];
+      FactorsOf(at, keys, mask, lse + at.query, factors, work);
       for (at.key = 0; at.key < keys; at.key += kKeys) {
         at.keys = std::min(kKeys, keys - at.key);
-        OneTile(at, mask, lse + at.query, ds, work);
+        OneTile(at, mask, lse + at.query, factors, ds, work);
       }
     }
   }
 
-  void OneTile(const Tile& at, const void* mask, const float* lse, float* dscores,
-               float* work) const {
+  /// What the weights of each query are multiplied by: 1, or where lse is too large to tell the sum
+  /// of the exponentials, the inverse of that sum, for which the scores are made once more.
+  void FactorsOf(Tile at, int64_t keys, const void* mask, const float* lse, float* factors,
+                 float* work) const {
+    const AttentionTiles& n = tiles_;
+    std::fill_n(factors, at.queries, 1.0f);
+    if (std::none_of(lse, lse + at.queries, [](float x) { return IsFarLse(x); })) return;
+    float sums[kQueries] = {};
+    for (at.key = 0; at.key < keys; at.key += kKeys) {
+      at.keys = std::min(kKeys, keys - at.key);
+      n.ScoreTile(at, work + q_ + at.query * n.dp,
+                  work + kt_ + AttentionTiles::ColumnsAt(at.key, n.d), mask, work + p_, nullptr);
+      for (int64_t i = 0; i < at.queries; ++i) {
+        float* row = work + p_ + i * kTileRow;
+        if (IsFarLse(lse[i])) sums[i] += n.vec().exp_sum(row, lse[i], row, Padded(at.keys));
+      }
+    }
+    for (int64_t i = 0; i < at.queries; ++i) {
+      if (IsFarLse(lse[i])) factors[i] = 1 / sums[i];
+    }
+  }
+
+  void OneTile(const Tile& at, const void* mask, const float* lse, const float* factors,
+               float* dscores, float* work) const {
     const AttentionTiles& n = tiles_;
     const float *q = work + q_ + at.query * n.dp, *dy = work + dy_ + at.query * n.ep;
     float *p = work + p_, *ds = work + ds_, *capped = n.softcap() != 0 ? work + capped_ : nullptr;
@@ -259,6 +284,7 @@ class Backward final : public PreparedKernel {
         std::fill_n(p_row, padded, 0.0f);
       } else {
         n.vec().exp_sum(p_row, lse[i], p_row, padded);
+        if (factors[i] != 1) n.vec().scale(p_row, factors[i], p_row, padded);
       }
       n.vec().softmax_bwd(p_row, ds_row, work[dot_ + at.query + i], ds_row, padded);
       if (dscores != nullptr) std::copy_n(ds_row, at.keys, dscores + (at.query + i) * n.s + at.key);

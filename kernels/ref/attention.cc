@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/attention.h"
 #include "kernels/ref/check.h"
 #include "kernels/ref/elements.h"
 #include "kernels/ref/loops.h"
@@ -116,19 +117,34 @@ struct Backward {
     double dot = 0;
     for (int64_t c = 0; c < p.e; ++c) dot += dy.at(row * p.e + c) * y.at(row * p.e + c);
     std::fill_n(dq_row, p.d, 0.0);
-    for (int64_t j = 0; j < p.s; ++j) OneKey(at, j, dot);
+    const double total = WeightsOf(at);
+    for (int64_t j = 0; j < p.s; ++j) OneKey(at, j, dot, total);
     for (int64_t c = 0; c < p.d && dq; ++c) dq.set(row * p.d + c, dq_row[c]);
   }
 
-  void OneKey(const Query& at, int64_t j, double dot) const {
+  double Weight(const Query& at, int64_t j, double product) const {
+    const double sum = lse.at(scores.Row(at));
+    return sum == -kInf ? 0 : std::exp(scores.Score(at, j, product) - sum);
+  }
+
+  // The sum of the weights where lse is too large to tell it, else 1.
+  double WeightsOf(const Query& at) const {
+    if (!IsFarLse(lse.at(scores.Row(at)))) return 1;
+    double total = 0;
+    for (int64_t j = 0; j < p.s; ++j) {
+      if (scores.Counts(at, j)) total += Weight(at, j, scores.Product(at, j));
+    }
+    return total;
+  }
+
+  void OneKey(const Query& at, int64_t j, double dot, double total) const {
     const int64_t row = scores.Row(at), key = scores.KeyRow(at, j);
     if (!scores.Counts(at, j)) {
       if (dscores) dscores.set(row * p.s + j, 0.0);
       return;
     }
     const double product = scores.Product(at, j);
-    const double weight =
-        lse.at(row) == -kInf ? 0 : std::exp(scores.Score(at, j, product) - lse.at(row));
+    const double weight = Weight(at, j, product) / total;
     double dweight = 0;
     for (int64_t c = 0; c < p.e; ++c) dweight += dy.at(row * p.e + c) * v.at(key * p.e + c);
     double ds = weight * (dweight - dot);

@@ -362,9 +362,10 @@ std::vector<Case> Attentions() {
 // ---------------------------------------------------------------------------------------------------------
 
 std::string Unrolled(const std::string& between, bool last_reads_another_bias = false,
-                     int swapped = 0) {
-  std::string text =
-      "wt = Transpose <perm: ints = [1, 0]> (w)\n rt = Transpose <perm: ints = [1, 0]> (r)\n"
+                     int swapped = 0, std::string_view perm = "1, 0") {
+  std::string text = fmt::format(
+      "wt = Transpose <perm: ints = [1, 0]> (w)\n rt = Transpose <perm: ints = [{}]> (r)\n", perm);
+  text +=
       "xw = MatMul (x, wt)\n xb = Add (xw, bw)\n h0 = Identity (h)\n"
       "zero = Constant <value: tensor = int64[1] {0}> ()\n";
   for (int t = 1; t <= 3; ++t) {
@@ -384,6 +385,7 @@ std::vector<Case> Layers() {
   const std::string states = "x[3,2,4] w[5,4] r[5,5] bw[5] br[5] h[1,2,5]";
   return {
       {"RNN", "RNN", states, Unrolled("y = Neg (c)")},
+      {"a Transpose that moves nothing", "RNN", states, Unrolled("y = Neg (c)", false, 0, "0, 1")},
       // near misses
       {"another bias in the last step", "", states, Unrolled("y = Neg (c)", true)},
       {"steps out of order", "", states, Unrolled("y = Neg (c)", false, 1)},

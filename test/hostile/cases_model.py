@@ -249,6 +249,8 @@ def op_cases():
     yield op("Conv weight of more axes", [node("Conv", ["x", "w"], ["y"])], inputs=[value("x", (1, 2, 6))], initializers=[kernel])
     yield op("Conv weight is a scalar", [node("Conv", ["x", "w"], ["y"])], inputs=image,
              initializers=[numpy_helper.from_array(np.float32(1), "w")])
+    yield op("loss of an unknown reduction", [node("SoftmaxCrossEntropyLoss", ["x", "l"], ["y"], reduction="most")],
+             inputs=[value("x", (2, 3))], initializers=[numpy_helper.from_array(np.array([0, 1]), "l")])
     for name, attributes in (("window beyond", {"kernel_shape": [9, 9]}), ("kernel huge", {"kernel_shape": [HUGE, 1]}),
                              ("kernel negative", {"kernel_shape": [-3, -3]}), ("no kernel", {}),
                              ("strides huge", {"kernel_shape": [2, 2], "strides": [0, 1]})):

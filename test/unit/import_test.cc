@@ -255,6 +255,14 @@ main (float[2] x) => (float[2] y, float[2] z) <float high = {2}> { y = local.Bou
   EXPECT_EQ(Short(m.graph()), "Clip(x, -, 2) -> y float[2]\nClip(x) -> z float[2]\n");
 }
 
+TEST(Import, OutputThatIsALeftOutInputIsRefused) {
+  EXPECT_CONTAINS(Import(R"(<ir_version: 8, opset_import: ["" : 17, "local" : 1]>
+main (float[2] x) => (float[2] y, float[2] z) { y, z = local.F (x) }
+<domain: "local", opset_import: ["" : 17]> F (a, b) => (c, b) { c = Relu (a) })")
+                      .Error(),
+                  "output 'b' of function 'F' is an input that the call leaves out");
+}
+
 TEST(Import, ValueMadeTwiceInAFunctionNamesBothNodes) {
   EXPECT_CONTAINS(Import(R"(<ir_version: 8, opset_import: ["" : 17, "local" : 1]>
 main (float[2] x) => (float[2] y) { y = local.F (x) }
