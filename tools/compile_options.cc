@@ -171,7 +171,7 @@ Result<CompileOptions> CompileOptionsFrom(const Settings& s) {
   o.wgrad_fp32 = s.Text("wgrad") == "fp32";
   o.eval_same = s.Text("eval-precision") == "same";
   o.forward_only = s.Switch("forward-only");
-  o.artifacts = s.Text("artifacts");
+  if (s.tool() == Tool::kAmpc) o.artifacts = s.Text("artifacts");
   if (!o.artifacts.empty()) o.init_from = s.Text("init-from");
   o.untie = s.Text("untie");
   o.keep = s.Texts("keep");
