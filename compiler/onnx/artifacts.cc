@@ -16,6 +16,7 @@
 #include "compiler/onnx/importer.h"
 #include "compiler/onnx/source.h"
 #include "compiler/onnx/training.h"
+#include "compiler/onnx/proto_util.h"
 #include "runtime/base/file.h"
 
 namespace ampc {
@@ -129,21 +130,10 @@ class Joiner {
   }
 
  private:
-  template <typename Field, typename Pred>
-  static void Erase(Field& field, Pred pred) {
-    int kept = 0;
-    for (int i = 0; i < field.size(); ++i) {
-      if (pred(field[i])) continue;
-      if (i != kept) field.SwapElements(i, kept);
-      ++kept;
-    }
-    field.DeleteSubrange(kept, field.size() - kept);
-  }
-
   // Accumulators, their buffers and flags.
   void TakeAccumulators() {
     std::set<std::string> gone;
-    Erase(*graph_.mutable_node(), [&](const onnx::NodeProto& node) {
+    EraseIf(*graph_.mutable_node(), [&](const onnx::NodeProto& node) {
       if (!Is(node, {"InPlaceAccumulator", "InPlaceAccumulatorV2"}) || node.input_size() < 2)
         return false;
       buffers_.emplace_back(node.input(0), node.input(1));
@@ -161,8 +151,8 @@ class Joiner {
       for (const std::string& input : node.input()) gone.erase(input);
     }
     const auto is_gone = [&](const onnx::ValueInfoProto& v) { return gone.contains(v.name()); };
-    Erase(*graph_.mutable_input(), is_gone);
-    Erase(*graph_.mutable_output(), is_gone);
+    EraseIf(*graph_.mutable_input(), is_gone);
+    EraseIf(*graph_.mutable_output(), is_gone);
   }
 
   // Inputs of the graph that the other model has as initializers.
@@ -191,8 +181,8 @@ class Joiner {
       return BadInput("E0119", "{} and {} do not join by names: {}", source_.name(),
                       weights_.name(), Listed(wrong));
     }
-    Erase(*graph_.mutable_input(),
-          [&](const onnx::ValueInfoProto& v) { return taken.contains(v.name()); });
+    EraseIf(*graph_.mutable_input(),
+            [&](const onnx::ValueInfoProto& v) { return taken.contains(v.name()); });
     return {};
   }
 
@@ -240,8 +230,8 @@ class Joiner {
     if (it != tensors.end()) {
       const TensorData data = it->data;
       tensors.erase(it);
-      Erase(*graph_.mutable_initializer(),
-            [&](const onnx::TensorProto& t) { return t.name() == part_->seed; });
+      EraseIf(*graph_.mutable_initializer(),
+              [&](const onnx::TensorProto& t) { return t.name() == part_->seed; });
       return ReadTensor(data);
     }
     for (const auto& node : graph_.node()) {
@@ -249,7 +239,7 @@ class Joiner {
           node.output(0) != part_->seed || node.attribute_size() != 1 || !node.attribute(0).has_t())
         continue;
       AMPC_ASSIGN(const TensorData data, source_.files().Find(node.attribute(0).t()));
-      Erase(*graph_.mutable_node(), [&](const onnx::NodeProto& n) {
+      EraseIf(*graph_.mutable_node(), [&](const onnx::NodeProto& n) {
         return n.output_size() == 1 && n.output(0) == part_->seed;
       });
       return ReadTensor(data);

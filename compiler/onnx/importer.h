@@ -88,6 +88,8 @@ class Importer {
   Status ImportNodes(Scope& scope, const Nodes& nodes, const std::vector<int>& order);
   Status ImportNode(Scope& scope, const onnx::NodeProto& node);
   Status ImportTrainingNode(Scope& scope, const onnx::NodeProto& node, CanonicalRule rule);
+  // Brings the node into its canonical form and folds what the rule adds.
+  Status ApplyRule(Scope& scope, CanonicalRule rule, ir::LocId loc, SourceNode& source);
   Result<SourceNode> ReadNode(const Scope& scope, const onnx::NodeProto& node, int version);
   static bool HasSequence(Scope& scope, const std::string& name);
   Status ReadInputs(Scope& scope, const onnx::NodeProto& node, SourceNode& out);

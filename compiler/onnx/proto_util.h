@@ -53,6 +53,18 @@ Result<Attr> AttrFromProto(const onnx::AttributeProto& proto);
 /// `name` and the value. Floats are narrowed to ONNX's float.
 void AttrToProto(std::string_view name, const Attr& attr, onnx::AttributeProto* proto);
 
+/// Removes the elements of a repeated field for which `pred` holds; the others keep their order.
+template <typename Field, typename Pred>
+void EraseIf(Field& field, Pred pred) {
+  int kept = 0;
+  for (int i = 0; i < field.size(); ++i) {
+    if (pred(field[i])) continue;
+    if (i != kept) field.SwapElements(i, kept);
+    ++kept;
+  }
+  field.DeleteSubrange(kept, field.size() - kept);
+}
+
 /// ONNX's name of a data type number: "FLOAT8E4M3FN"; "type 99" when it has none.
 std::string OnnxTypeName(int data_type);
 

@@ -66,6 +66,15 @@ Status CheckCanonical(const SourceNode& source) {
   return {};
 }
 
+Status RefuseSequences(const SourceNode& source) {
+  for (size_t i = 0; i < source.sequences.size(); ++i) {
+    if (source.sequences[i].empty()) continue;
+    return Unsupported("E0102", "input {} ('{}') is a sequence, which this op is not supported for",
+                       i, source.sequences[i]);
+  }
+  return {};
+}
+
 }  // namespace
 
 Status Importer::ImportNodes(Scope& scope, const Nodes& nodes, const std::vector<int>& order) {
@@ -102,44 +111,20 @@ Status Importer::ImportNode(Scope& scope, const onnx::NodeProto& node) {
   AMPC_TRY(VerifyAgainstSchema(node, *schema, source));
 
   const ir::LocId loc = module_->locs.Intern(scope.prefix + LabelOf(node));
-  const ir::NodeId last = graph_->last();
-  if (const CanonicalRule rule = FindCanonicalRule(node.op_type()); rule != nullptr) {
-    CanonicalContext context{.graph = *graph_,
-                             .b = ir::Builder(*graph_, loc),
-                             .widen = widen_,
-                             .sequences = scope.sequences};
-    AMPC_TRY(rule(context, source));
-    AMPC_TRY(context.b.TakeStatus());
-    AMPC_TRY(FoldAfter(last, source));
-  }
+  if (const CanonicalRule rule = FindCanonicalRule(node.op_type()); rule != nullptr)
+    AMPC_TRY(ApplyRule(scope, rule, loc, source));
   if (source.sequence) {
     scope.sequences[node.output(0)] = std::move(*source.sequence);
     return {};
   }
-  for (size_t i = 0; i < source.sequences.size(); ++i) {
-    if (!source.sequences[i].empty() && !source.results) {
-      return Unsupported("E0102",
-                         "input {} ('{}') is a sequence, which this op is not supported for", i,
-                         source.sequences[i]);
-    }
-  }
+  if (!source.results) AMPC_TRY(RefuseSequences(source));
   if (source.results) return Bind(scope, node, *source.results);
   const OpDef* op = FindOp("", source.op);
   if (op == nullptr) return CallSchemaFunction(scope, node, *schema, source);
   return BuildNode(scope, node, source, *op, loc);
 }
 
-// An op of a training graph: there is no schema of it, and its rule leaves a standard op or values.
-Status Importer::ImportTrainingNode(Scope& scope, const onnx::NodeProto& node, CanonicalRule rule) {
-  AMPC_ASSIGN(SourceNode source, ReadNode(scope, node, scope.opsets->For(DomainOf(node.domain()))));
-  AMPC_TRY(ReadInputs(scope, node, source));
-  for (size_t i = 0; i < source.sequences.size(); ++i) {
-    if (!source.sequences[i].empty())
-      return Unsupported("E0102",
-                         "input {} ('{}') is a sequence, which this op is not supported for", i,
-                         source.sequences[i]);
-  }
-  const ir::LocId loc = module_->locs.Intern(scope.prefix + LabelOf(node));
+Status Importer::ApplyRule(Scope& scope, CanonicalRule rule, ir::LocId loc, SourceNode& source) {
   const ir::NodeId last = graph_->last();
   CanonicalContext context{.graph = *graph_,
                            .b = ir::Builder(*graph_, loc),
@@ -147,7 +132,16 @@ Status Importer::ImportTrainingNode(Scope& scope, const onnx::NodeProto& node, C
                            .sequences = scope.sequences};
   AMPC_TRY(rule(context, source));
   AMPC_TRY(context.b.TakeStatus());
-  AMPC_TRY(FoldAfter(last, source));
+  return FoldAfter(last, source);
+}
+
+// An op of a training graph: there is no schema of it, and its rule leaves a standard op or values.
+Status Importer::ImportTrainingNode(Scope& scope, const onnx::NodeProto& node, CanonicalRule rule) {
+  AMPC_ASSIGN(SourceNode source, ReadNode(scope, node, scope.opsets->For(DomainOf(node.domain()))));
+  AMPC_TRY(ReadInputs(scope, node, source));
+  AMPC_TRY(RefuseSequences(source));
+  const ir::LocId loc = module_->locs.Intern(scope.prefix + LabelOf(node));
+  AMPC_TRY(ApplyRule(scope, rule, loc, source));
   if (source.results) return Bind(scope, node, *source.results);
   return BuildNode(scope, node, source, *FindOp("", source.op), loc);
 }

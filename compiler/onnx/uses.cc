@@ -9,6 +9,7 @@
 
 #include "compiler/onnx/canonical.h"
 #include "compiler/onnx/importer.h"
+#include "compiler/onnx/proto_util.h"
 #include "compiler/onnx/source.h"
 
 namespace ampc {
@@ -238,17 +239,6 @@ std::set<std::string> AllNames(const onnx::GraphProto& graph) {
   for (const auto& v : graph.input()) names.insert(v.name());
   for (const auto& node : graph.node()) names.insert(node.output().begin(), node.output().end());
   return names;
-}
-
-template <typename Field, typename Pred>
-void EraseIf(Field& field, Pred pred) {
-  int kept = 0;
-  for (int i = 0; i < field.size(); ++i) {
-    if (pred(field[i])) continue;
-    if (i != kept) field.SwapElements(i, kept);
-    ++kept;
-  }
-  field.DeleteSubrange(kept, field.size() - kept);
 }
 
 // Gives uses of an initializer their own copies, NAME.1, NAME.2, …

@@ -7,6 +7,7 @@ usage: autocast.py BIN      BIN: folder of ampc and ampc-opt
 Single ops: autocast_ops_{cuda,cpu}.json against autocast_map.json, which names the ONNX node that an expression exports to.
 A low operand is made by PRelu, which every policy lowers. Models: the order of the computing ops of golden/autocast_*.json.
 The loss stays in fp32 throughout, which is more exact than PyTorch's cross-entropy on CUDA (log_softmax in the low dtype).
+autocast_unmapped.json says why the other expressions have no node.
 autocast_differences.json lists reasoned differences; one that is listed but does not occur fails, too.
 """
 import json
@@ -71,8 +72,10 @@ COMBINATIONS = {"f32": {"t": False, "u": False}, "low": {"t": True, "u": True}, 
 def single_ops(tools, device, listed):
     golden = json.loads((HERE / f"autocast_ops_{device}.json").read_text())
     table = json.loads((HERE / "autocast_map.json").read_text())
-    if set(table) - set(golden):
-        raise Failed(f"autocast_map.json: not recorded on {device}: {sorted(set(table) - set(golden))}")
+    unmapped = {name for names in json.loads((HERE / "autocast_unmapped.json").read_text()).values() for name in names}
+    if set(table) | unmapped != set(golden) or set(table) & unmapped:
+        raise Failed(f"autocast_map.json and autocast_unmapped.json are not what is recorded on {device}: "
+                     f"{sorted((set(table) | unmapped) ^ set(golden))} {sorted(set(table) & unmapped)}")
     compared, differences = 0, []
     for precision in ("fp16", "bf16"):
         for combination, low in COMBINATIONS.items():

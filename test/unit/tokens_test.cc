@@ -16,7 +16,7 @@
 #include "runtime/data/dataset.h"
 #include "runtime/data/npy.h"
 #include "test/unit/count_allocations.h"
-#include "test/unit/temp_dir.h"
+#include "test/unit/dataset_fixture.h"
 
 namespace ampc {
 namespace {
@@ -80,10 +80,8 @@ TEST(Vocabulary, NamesWhatItCannotRead) {
   EXPECT_FALSE(v.Encode(Bytes("a\xc3"), "v.txt").ok());
 }
 
-class Tokens : public TempDirTest {
+class Tokens : public DatasetTest {
  protected:
-  using Doubles = std::vector<double>;
-
   // The numbers 0 … n - 1.
   template <typename T>
   DataSource Binary(const std::string& feed, int64_t n, DType dtype, std::string header = "") {
@@ -109,41 +107,7 @@ class Tokens : public TempDirTest {
   static FeedSpec Feed(const std::string& name, Dims dims, DType dtype = DType::kInt64) {
     return {name, dtype, std::move(dims), {}};
   }
-
-  void Open(std::vector<FeedSpec> feeds, const std::vector<DataSource>& sources,
-            const DatasetOptions& options = {}) {
-    feeds_ = std::move(feeds);
-    loader_ = ArrayLoader();
-    Result<std::unique_ptr<Dataset>> data = Dataset::Open(feeds_, sources, options, loader_);
-    message_ = data.ok() ? "" : data.status().ToString();
-    data_ = data.ok() ? std::move(data).value() : nullptr;
-    buffers_.clear();
-    for (const FeedSpec& feed : feeds_)
-      buffers_.emplace_back(static_cast<size_t>(NumElements(feed.dims) * SizeOf(feed.dtype)));
-  }
-  int64_t Fill(int64_t batch, int64_t epoch = 0) {
-    std::vector<std::byte*> pointers;
-    for (auto& buffer : buffers_) pointers.push_back(buffer.data());
-    int64_t valid = -1;
-    const Status status = data_->Fill(batch, epoch, pointers, &valid);
-    message_ = status.ok() ? "" : status.ToString();
-    return valid;
-  }
-  Doubles Values(size_t feed) const {
-    const HostTensor tensor{feeds_[feed].dtype, feeds_[feed].dims, buffers_[feed]};
-    Doubles values;
-    for (int64_t i = 0; i < tensor.elements(); ++i) values.push_back(tensor.GetDouble(i));
-    return values;
-  }
-  bool Says(std::string_view text) const { return message_.find(text) != std::string::npos; }
-
-  ArrayLoader loader_;
-  std::vector<FeedSpec> feeds_;
-  std::unique_ptr<Dataset> data_;
-  std::vector<std::vector<std::byte>> buffers_;
-  std::string message_;
 };
-#define EXPECT_SAYS(text) EXPECT_TRUE(Says(text)) << message_
 
 TEST_F(Tokens, AFileIsCutIntoWindowsAndTheTargetIsShifted) {
   DataSource x = Binary<uint16_t>("x", 22, DType::kUInt16), y = x;
