@@ -197,6 +197,8 @@ Result<Compiled> Compile(const std::string& model, const CompileOptions& options
     if (!passes.stopped()) AMPC_TRY(passes.Check("step", m));
     return out;
   }
+  // What data may hold where the model indexes with it: read from nodes that are sure to run.
+  AMPC_TRY(passes.Run("bound-feeds", m, context));
   // Layouts before fusion, so that groups are made of values that lie alike.
   AMPC_TRY(passes.Run("layout", m, context));
   AMPC_TRY(passes.Run("fuse", m, context));

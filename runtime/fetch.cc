@@ -48,10 +48,16 @@ int64_t BatchOf(const plan::Plan& plan, const std::string& program) {
 }  // namespace
 
 struct Fetcher::Request {
+  std::string given;    ///< as written
   std::string pattern;  ///< without the prefix
   bool train = true, apply = true, eval = true;
   bool prefixed = false;
   bool by_sample = true;
+
+  bool Asks(const std::string& program) const {
+    if (program == "step") return train || apply;
+    return program == "train" ? train : program == "apply" ? apply : eval;
+  }
 };
 
 int FindGradient(const plan::Program& program, const plan::State& weight) {
@@ -95,7 +101,7 @@ Result<std::unique_ptr<Fetcher>> Fetcher::Create(const plan::Plan& plan, Executo
 
 Status Fetcher::AddRequest(const Option& option, bool steps_layout, const std::set<int>& runs) {
   Request request;
-  request.pattern = option.head;
+  request.given = request.pattern = option.head;
   request.by_sample = !steps_layout;
   for (std::string_view prefix : {"train:", "apply:", "eval:"}) {
     if (!request.pattern.starts_with(prefix)) continue;
@@ -115,10 +121,7 @@ Status Fetcher::AddRequest(const Option& option, bool steps_layout, const std::s
     const std::string& name = NameOf(p);
     if (name == "eval") continue;
     updates = true;
-    bool wanted = name == "step"    ? request.train || request.apply
-                  : name == "train" ? request.train
-                                    : request.apply;
-    if (wanted && AddFromProgram(request, p)) found = true;
+    if (request.Asks(name) && AddFromProgram(request, p)) found = true;
   }
   if (updates && (request.train || request.apply) && AddStates(request)) found = true;
   for (int p : runs) {
@@ -130,17 +133,38 @@ Status Fetcher::AddRequest(const Option& option, bool steps_layout, const std::s
 }
 
 Status Fetcher::NoMatch(const Request& request, const std::set<int>& runs) const {
+  const bool gradient = request.pattern.starts_with(kGradient);
+  bool runs_any = false, known_weight = false;
   std::vector<std::string_view> names;
   for (int p : runs) {
-    for (const plan::Tensor& t : plan_.programs[static_cast<size_t>(p)].tensors) {
-      if (names.size() < 20000) names.push_back(t.name);
+    const plan::Program& program = plan_.programs[static_cast<size_t>(p)];
+    if (!request.Asks(program.name)) continue;
+    runs_any = true;
+    for (const plan::Tensor& t : program.tensors) {
+      if (names.size() < 20000 && t.name.starts_with(kGradient) == gradient)
+        names.push_back(t.name);
     }
+  }
+  if (!runs_any) {
+    return UsageError("E0963", "--fetch '{}': this run has none of these values{}", request.given,
+                      request.eval ? ": no evaluation; give --eval-data or --eval-range"
+                                   : ": no training step; give --data, and --steps above 0");
+  }
+  if (gradient) {
+    const std::string_view weight = std::string_view(request.pattern).substr(kGradient.size());
+    for (const plan::State& state : plan_.states) {
+      known_weight = known_weight || (state.role == plan::Role::kWeight &&
+                                      (state.name == weight || state.source == weight));
+    }
+    return UsageError("E0963", "--fetch: no gradient of this run matches '{}'{}", request.given,
+                      known_weight ? ": the weight does not train, or its gradient is a constant"
+                                   : Suggest(request.pattern, names));
   }
   return UsageError("E0963",
                     "--fetch: no value of this run matches '{}'{}; a value that was fused away can "
                     "be fetched after "
                     "`ampc --keep {}`",
-                    request.pattern, Suggest(request.pattern, names), request.pattern);
+                    request.given, Suggest(request.pattern, names), request.pattern);
 }
 
 bool Fetcher::AddFromProgram(const Request& request, int program) {

@@ -98,7 +98,8 @@ FeedSet FeedsOf(const plan::Plan& plan, const plan::Program& program) {
       continue;
     }
     if (!used) continue;
-    FeedSpec spec{feed.name, feed.desc.dtype, feed.desc.dims, {feed.limit, std::nullopt}};
+    FeedSpec spec{feed.name, feed.desc.dtype, feed.desc.dims, {.limit = feed.limit}};
+    if (feed.from_end) spec.range.low = -feed.limit;
     if (feed.has_ignore) spec.range.ignore = feed.ignore;
     set.specs.push_back(std::move(spec));
     set.feeds.push_back(static_cast<int>(i));
@@ -118,6 +119,7 @@ Result<std::vector<DataSource>> SourcesOf(const std::vector<Option>& options) {
     source.feed = option.name;
     if (option.head == "random") {
       source.kind = DataSource::Kind::kRandom;
+      source.high = option.Int("below");
     } else if (option.head == "const") {
       source.kind = DataSource::Kind::kConst;
       source.value = option.Number("value");

@@ -82,7 +82,8 @@ std::string ProgramTable(const Plan& plan) {
 std::string FeedTable(const Plan& plan) {
   Table table({"feed", "kind", "form", "program", "values"});
   for (const plan::Feed& f : plan.feeds) {
-    std::string values = f.limit > 0 ? fmt::format("[0,{})", f.limit) : "";
+    std::string values =
+        f.limit > 0 ? fmt::format("[{},{})", f.from_end ? -f.limit : 0, f.limit) : "";
     if (f.has_ignore) values += fmt::format(" or {}", f.ignore);
     table.Add({f.name, std::string(KindName(f.kind)), FormText(f.desc),
                f.program.empty() ? "all" : f.program, values});

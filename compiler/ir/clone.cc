@@ -37,6 +37,7 @@ ValueId Counterpart(const Graph& from, Graph& to, ValueId v,
       copy = to.AddFeed(feed.name, TypeIn(from, to, value.type), feed.kind);
       FeedInfo& added = to.mutable_feeds().back();
       added.limit = feed.limit;
+      added.from_end = feed.from_end;
       added.has_ignore = feed.has_ignore;
       added.ignore = feed.ignore;
     }

@@ -110,6 +110,7 @@ struct FeedInfo {
   plan::Feed::Kind kind = plan::Feed::Kind::kInput;
   ValueId value = kNone;
   int64_t limit = 0;        ///< > 0: integers lie in [0, limit)
+  bool from_end = false;    ///< … or in [-limit, 0): they count from the end
   bool has_ignore = false;  ///< … or equal `ignore`
   int64_t ignore = 0;
 };

@@ -47,6 +47,8 @@ Status Parser::Feed() {
       info.kind = plan::Feed::Kind::kValid;
     } else if (Accept("limit")) {
       AMPC_TRY(Integer(&info.limit));
+    } else if (Accept("from_end")) {
+      info.from_end = true;
     } else if (Accept("ignore")) {
       info.has_ignore = true;
       AMPC_TRY(Integer(&info.ignore));

@@ -179,6 +179,7 @@ void Printer::Feeds(const Graph& graph) {
     }
     if (feed.kind != plan::Feed::Kind::kInput) Put(" {}", FeedWord(feed.kind));
     if (feed.limit != 0) Put(" limit {}", feed.limit);
+    if (feed.from_end) out_ += " from_end";
     if (feed.has_ignore) Put(" ignore {}", feed.ignore);
     Layout(value);
   });

@@ -501,6 +501,8 @@ Status GraphVerifier::Feeds() const {
     if ((feed.limit != 0 || feed.has_ignore) && (!IsInteger(type.dtype) || feed.limit < 0)) {
       return Fail("V18", "feed '{}' ({}) has limit {}", feed.name, ToString(type), feed.limit);
     }
+    if (feed.from_end && feed.limit == 0)
+      return Fail("V18", "feed '{}' counts from the end of nothing: it has no limit", feed.name);
     if (feed.kind == plan::Feed::Kind::kValid && (!IsFloat(type.dtype) || type.rank() != 1)) {
       return Fail("V18", "feed '{}' ({}) marks real samples", feed.name, ToString(type));
     }

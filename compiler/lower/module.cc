@@ -124,6 +124,7 @@ int32_t AddFeed(plan::Plan& plan, const ir::Graph& graph, const ir::FeedInfo& fe
                         .desc = desc,
                         .program = program,
                         .limit = feed.limit,
+                        .from_end = feed.from_end,
                         .has_ignore = feed.has_ignore,
                         .ignore = feed.ignore});
   return static_cast<int32_t>(plan.feeds.size() - 1);

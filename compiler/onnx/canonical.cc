@@ -7,6 +7,8 @@
 #include <limits>
 #include <numeric>
 
+#include "compiler/ops/op_def.h"
+
 namespace ampc {
 namespace {
 
@@ -69,11 +71,7 @@ Status Split(CanonicalContext& c, SourceNode& n) {
   n.attrs.Erase("num_outputs");
   if (n.Has(1) || n.inputs.empty()) return {};
   const Dims& dims = c.type(n, 0).dims;
-  const auto rank = static_cast<int64_t>(dims.size());
-  int64_t axis = n.attrs.Int("axis");
-  if (axis < 0) axis += rank;
-  if (axis < 0 || axis >= rank)
-    return BadInput("E0107", "axis {} of an input of rank {}", n.attrs.Int("axis"), rank);
+  AMPC_ASSIGN(const int64_t axis, CheckedAxis(n.attrs.Int("axis"), dims.size()));
   const int64_t whole = dims[static_cast<size_t>(axis)];
   if (parts <= 0 || parts != static_cast<int64_t>(n.wanted.size())) {
     return BadInput("E0107", "num_outputs is {}, but the node has {} outputs", parts,
@@ -172,10 +170,8 @@ Status ExpandParameter(CanonicalContext& c, SourceNode& n, size_t slot, const Di
 // read.
 Status LayerNormalization(CanonicalContext& c, SourceNode& n) {
   const Dims x = c.type(n, 0).dims;
-  const int64_t axis = n.attrs.Int("axis", -1), rank = static_cast<int64_t>(x.size());
-  if (axis < -rank || axis >= rank)
-    return BadInput("E0107", "axis {} of an input of rank {}", axis, rank);
-  const Dims normalized(x.begin() + (axis < 0 ? axis + rank : axis), x.end());
+  AMPC_ASSIGN(const int64_t axis, CheckedAxis(n.attrs.Int("axis", -1), x.size()));
+  const Dims normalized(x.begin() + axis, x.end());
   for (size_t i = 1; i < n.inputs.size(); ++i) {
     if (n.Has(i)) AMPC_TRY(ExpandParameter(c, n, i, x, normalized));
   }

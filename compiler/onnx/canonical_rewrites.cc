@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "compiler/ops/op_def.h"
 #include "compiler/onnx/canonical.h"
 #include "compiler/onnx/source.h"
 
@@ -99,12 +100,12 @@ Status Compress(CanonicalContext& c, SourceNode& n) {
   }
   ValueId x = n.inputs[0];
   const Dims dims = c.type(n, 0).dims;
-  const auto rank = static_cast<int64_t>(dims.size());
-  int64_t axis = n.attrs.Int("axis");
-  if (!n.attrs.Has("axis")) x = c.b.Reshape(x, Dims{NumElements(dims)});
-  if (axis < 0) axis += rank;
-  if (n.attrs.Has("axis") && (axis < 0 || axis >= rank))
-    return BadInput("E0107", "axis {} of an input of rank {}", n.attrs.Int("axis"), rank);
+  int64_t axis = 0;
+  if (n.attrs.Has("axis")) {
+    AMPC_ASSIGN(axis, CheckedAxis(n.attrs.Int("axis"), dims.size()));
+  } else {
+    x = c.b.Reshape(x, Dims{NumElements(dims)});
+  }
   const int64_t length = c.graph.type(x).dims[static_cast<size_t>(axis)];
   if (condition->elements() > length)
     return BadInput("E0107", "a condition of {} elements for {}", condition->elements(), length);
@@ -137,10 +138,8 @@ Status PadByIndex(CanonicalContext& c, SourceNode& n, std::string_view mode) {
                     axes == nullptr ? rank : axes->elements());
   ValueId x = n.inputs[0];
   for (int64_t k = 0; k < count; ++k) {
-    int64_t axis = axes == nullptr ? k : axes->GetInt(k);
-    if (axis < 0) axis += rank;
-    if (axis < 0 || axis >= rank)
-      return BadInput("E0107", "axis {} of an input of rank {}", axes->GetInt(k), rank);
+    AMPC_ASSIGN(const int64_t axis,
+                CheckedAxis(axes == nullptr ? k : axes->GetInt(k), dims.size()));
     const int64_t before = pads->GetInt(k), after = pads->GetInt(k + count);
     if (before == 0 && after == 0) continue;
     const int64_t cut = std::max<int64_t>(-before, 0);
@@ -164,12 +163,11 @@ Status CumProd(CanonicalContext& c, SourceNode& n) {
   if (given == nullptr)
     return BadInput("E0108", "the axis ('{}') is not known at compile time",
                     c.graph.value(n.inputs[1]).name);
-  const auto rank = static_cast<int64_t>(c.type(n, 0).dims.size());
-  const int64_t axis = given->elements() == 1 ? given->GetInt(0) : rank;
-  if (axis < -rank || axis >= rank)
-    return BadInput("E0107", "axis {} of an input of rank {}", axis, rank);
+  if (given->elements() != 1)
+    return BadInput("E0107", "the axis has {} elements, one is expected", given->elements());
+  AMPC_ASSIGN(const int64_t axis, CheckedAxis(given->GetInt(0), c.type(n, 0).dims.size()));
   n.Replace(c.b.Own("CumProd", {n.inputs[0]},
-                    {{"axis", axis < 0 ? axis + rank : axis},
+                    {{"axis", axis},
                      {"exclusive", n.attrs.Int("exclusive")},
                      {"reverse", n.attrs.Int("reverse")}}));
   return c.b.TakeStatus();

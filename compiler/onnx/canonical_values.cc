@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "compiler/ops/op_def.h"
 #include "compiler/onnx/canonical.h"
 #include "compiler/onnx/source.h"
 
@@ -194,11 +195,7 @@ Status NoSequence(size_t slot) { return BadInput("E0107", "input {} is no sequen
 
 Status SplitToSequence(CanonicalContext& c, SourceNode& n) {
   const Dims dims = c.type(n, 0).dims;
-  const auto rank = static_cast<int64_t>(dims.size());
-  int64_t axis = n.attrs.Int("axis");
-  if (axis < 0) axis += rank;
-  if (axis < 0 || axis >= rank)
-    return BadInput("E0107", "axis {} of an input of rank {}", n.attrs.Int("axis"), rank);
+  AMPC_ASSIGN(const int64_t axis, CheckedAxis(n.attrs.Int("axis"), dims.size()));
   const int64_t whole = dims[static_cast<size_t>(axis)];
   std::vector<int64_t> sizes(static_cast<size_t>(whole), 1);
   bool drop_axis = n.attrs.Int("keepdims", 1) == 0;

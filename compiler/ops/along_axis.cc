@@ -15,10 +15,9 @@ using ir::ValueId;
 
 Result<int64_t> AxisOf(const HostTensor* axis, size_t rank) {
   if (axis == nullptr) return BadInput("E0108", "'axis' is not known at compile time");
-  const int64_t a = axis->GetInt(0), n = static_cast<int64_t>(rank);
-  if (axis->elements() != 1 || a < -n || a >= n)
-    return BadInput("E0107", "axis {} of an input of rank {}", a, n);
-  return a < 0 ? a + n : a;
+  if (axis->elements() != 1)
+    return BadInput("E0107", "'axis' has {} elements, one is expected", axis->elements());
+  return CheckedAxis(axis->GetInt(0), rank);
 }
 
 Attrs Cumulation(const Attrs& attrs, int64_t axis) {

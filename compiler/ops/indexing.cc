@@ -209,9 +209,9 @@ Status LowerOneHot(LowerContext& c) {
 
 // clang-format off
 constexpr OpDef kOps[] = {
-    {.name = "GatherElements", .since = 13, .in = 2, .grad = GradGatherElements, .lower = LowerGatherElements},
+    {.name = "GatherElements", .since = 13, .in = 2, .index_slot = 1, .grad = GradGatherElements, .lower = LowerGatherElements},
     {.name = "GatherND", .since = 13, .in = 2, .grad = GradGatherND, .lower = LowerGatherND},
-    {.name = "ScatterElements", .since = 18, .in = 3, .cast = kWidestClass, .grad = GradScatterElements, .lower = LowerScatterElements},
+    {.name = "ScatterElements", .since = 18, .in = 3, .cast = kWidestClass, .index_slot = 1, .grad = GradScatterElements, .lower = LowerScatterElements},
     {.name = "ScatterND", .since = 18, .in = 3, .cast = kWidestClass, .grad = GradScatterND, .lower = LowerScatterND},
     {.name = "TopK", .since = 11, .in = 2, .out = 2, .grad = GradTopK, .training = TrainTopK, .lower = LowerTopK},
     {.name = "OneHot", .since = 11, .in = 3, .grad = GradOneHot, .lower = LowerOneHot},

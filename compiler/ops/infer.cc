@@ -23,7 +23,8 @@ namespace ampc {
 namespace {
 
 // A constant input takes part in inference (Reshape's shape, Slice's starts, …) up to this size.
-constexpr int64_t kMaxConstant = 4096;
+// Only the lengths of a Split get long: as many as a Scan has iterations.
+constexpr int64_t kMaxConstant = 16'384;
 
 struct Key {
   const OpDef* op;

@@ -25,7 +25,7 @@ using RowsFn = Rows (*)(const Attrs&, const Dims& x);
 // What is normalised begins at "axis".
 size_t AxisOf(const Attrs& attrs, const Dims& x) {
   const int64_t axis = attrs.Int("axis", -1);
-  return static_cast<size_t>(axis < 0 ? axis + static_cast<int64_t>(x.size()) : axis);
+  return static_cast<size_t>(NormalAxis(axis, x.size()));
 }
 Rows LayerRows(const Attrs& attrs, const Dims& x) {
   return {NumElements(std::span(x).subspan(AxisOf(attrs, x))), 1, 1};
@@ -77,9 +77,7 @@ Status NothingToNormalize(const ir::TensorType& x) {
 
 Status CheckLayer(const Attrs& attrs, std::span<const ir::TensorType* const> inputs) {
   const Dims& x = inputs[0]->dims;
-  const int64_t axis = attrs.Int("axis", -1), rank = static_cast<int64_t>(x.size());
-  if (axis < -rank || axis >= rank)
-    return BadInput("E0107", "axis {} of an input of rank {}", axis, rank);
+  AMPC_TRY(CheckAxis(attrs.Int("axis", -1), x.size()));
   if (LayerRows(attrs, x).length == 0) return NothingToNormalize(*inputs[0]);
   const Dims normalized(x.begin() + static_cast<std::ptrdiff_t>(AxisOf(attrs, x)), x.end());
   return CheckParameters(inputs, normalized);

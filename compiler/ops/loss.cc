@@ -157,6 +157,15 @@ std::string MassText(const BodyContext& c, const ir::TensorType& scores) {
          "s1 = Mul (keep1, cw)\ns2 = Mul (s1, ec)\nmass = Add (h2, s2)\n";
 }
 
+// The loss `l` out of one per place, `per`, and the sum of the counted weights, `tot`.
+std::string_view ReductionText(const BodyContext& c) {
+  const std::string_view reduction = c.attrs.String("reduction", "mean");
+  if (reduction == "none") return "l = Identity (per)\n";
+  if (reduction == "sum") return "l = ReduceSum <keepdims = 0> (per)\n";
+  return "ls = ReduceSum <keepdims = 0> (per)\nempty = Equal (tot, zero)\n"
+         "den = Where (empty, one, tot)\nl = Div (ls, den)\n";
+}
+
 Result<std::string> BodyCrossEntropy(const BodyContext& c) {
   const ir::TensorType& scores = *c.inputs[0];
   const bool weighted = c.inputs.size() > 2 && c.inputs[2] != nullptr;
@@ -165,15 +174,7 @@ Result<std::string> BodyCrossEntropy(const BodyContext& c) {
   t += LossPieces(c, "lsm", "i1", weighted ? "i2" : "", scores) + MassText(c, scores);
   t += "m = Mul (mass, lp)\nms = ReduceSum <keepdims = 0> (m, ax1)\nper = Neg (ms)\ntot = "
        "ReduceSum <keepdims = 0> (wl)\n";
-  const std::string_view reduction = c.attrs.String("reduction", "mean");
-  if (reduction == "none") {
-    t += "l = Identity (per)\n";
-  } else if (reduction == "sum") {
-    t += "l = ReduceSum <keepdims = 0> (per)\n";
-  } else {
-    t += "ls = ReduceSum <keepdims = 0> (per)\nempty = Equal (tot, zero)\nden = Where (empty, one, "
-         "tot)\nl = Div (ls, den)\n";
-  }
+  t += ReductionText(c);
   return t + fmt::format(
                  "o0 = Cast <to = {}> (l)\no1 = Cast <to = {}> (lp)\no2 = Cast <to = {}> (tot)\n",
                  Number(*c.outputs[0]), Number(*c.outputs[1]), Number(*c.outputs[2]));
@@ -256,15 +257,7 @@ Result<std::string> BodyNll(const BodyContext& c) {
   std::string t = LossPieces(c, "i0", "i1", weighted ? "i2" : "", scores);
   t += "h1 = Mul (hot, wl1)\nm = Mul (h1, lp)\nms = ReduceSum <keepdims = 0> (m, ax1)\nper = Neg "
        "(ms)\ntot = ReduceSum <keepdims = 0> (wl)\n";
-  const std::string_view reduction = c.attrs.String("reduction", "mean");
-  if (reduction == "none") {
-    t += "l = Identity (per)\n";
-  } else if (reduction == "sum") {
-    t += "l = ReduceSum <keepdims = 0> (per)\n";
-  } else {
-    t += "ls = ReduceSum <keepdims = 0> (per)\nempty = Equal (tot, zero)\nden = Where (empty, one, "
-         "tot)\nl = Div (ls, den)\n";
-  }
+  t += ReductionText(c);
   return t + fmt::format("o0 = Cast <to = {}> (l)\no1 = Cast <to = {}> (tot)\n",
                          Number(*c.outputs[0]), Number(*c.outputs[1]));
 }

@@ -15,15 +15,6 @@ Dims Kept(Dims dims, const std::vector<int64_t>& axes) {
   return dims;
 }
 
-Status CheckAxis(int64_t axis, const ir::TensorType& x) {
-  if (axis >= -x.rank() && axis < x.rank()) return {};
-  return BadInput("E0107", "axis {} of an input of rank {}", axis, x.rank());
-}
-
-int64_t Normal(int64_t axis, size_t rank) {
-  return axis < 0 ? axis + static_cast<int64_t>(rank) : axis;
-}
-
 /// A reduction that keeps its axes, into a temporary.
 Operand Reduced(LowerContext& c, std::string_view op, const std::vector<int64_t>& axes,
                 Operand from) {
@@ -39,11 +30,11 @@ Operand Reduced(LowerContext& c, std::string_view op, const std::vector<int64_t>
 Status CheckLp(const Attrs& attrs, std::span<const ir::TensorType* const> inputs) {
   if (const int64_t p = attrs.Int("p", 2); p != 1 && p != 2)
     return BadInput("E0107", "p is {}, expected 1 or 2", p);
-  return CheckAxis(attrs.Int("axis", -1), *inputs[0]);
+  return CheckAxis(attrs.Int("axis", -1), inputs[0]->dims.size());
 }
 
 Status LowerLp(LowerContext& c) {
-  const int64_t axis = Normal(c.attrs().Int("axis", -1), c.desc(c.in(0)).dims.size());
+  const int64_t axis = NormalAxis(c.attrs().Int("axis", -1), c.desc(c.in(0)).dims.size());
   const Operand norm = Reduced(c, c.attrs().Int("p", 2) == 1 ? "l1" : "l2", {axis}, c.in(0));
   c.Call("map", {{"expr", std::string("where(x1 == 0, 0, x0 / x1)")}}, {c.in(0), norm}, {c.out(0)});
   return {};
@@ -53,7 +44,7 @@ Status GradLp(GradContext& g) {
   if (!g.Needs(0)) return {};
   const ir::TensorType x = g.type(g.x(0));
   const bool one = g.attrs().Int("p", 2) == 1;
-  const std::vector<int64_t> axes = {Normal(g.attrs().Int("axis", -1), x.dims.size())};
+  const std::vector<int64_t> axes = {NormalAxis(g.attrs().Int("axis", -1), x.dims.size())};
   const DType acc = AccOf(x.dtype);
   const ir::ValueId norm =
       g.b.Op(one ? "ReduceL1" : "ReduceL2", {g.b.Cast(g.x(0), acc), g.b.Ints(axes)},
@@ -70,13 +61,14 @@ Status GradLp(GradContext& g) {
 
 std::vector<int64_t> MvnAxes(const Attrs& attrs, size_t rank) {
   std::vector<int64_t> axes = attrs.Ints("axes", {0, 2, 3});
-  for (int64_t& a : axes) a = Normal(a, rank);
+  for (int64_t& a : axes) a = NormalAxis(a, rank);
   std::sort(axes.begin(), axes.end());
   return axes;
 }
 
 Status CheckMvn(const Attrs& attrs, std::span<const ir::TensorType* const> inputs) {
-  for (const int64_t axis : attrs.Ints("axes", {0, 2, 3})) AMPC_TRY(CheckAxis(axis, *inputs[0]));
+  for (const int64_t axis : attrs.Ints("axes", {0, 2, 3}))
+    AMPC_TRY(CheckAxis(axis, inputs[0]->dims.size()));
   const std::vector<int64_t> axes = MvnAxes(attrs, inputs[0]->dims.size());
   if (axes.empty() || std::adjacent_find(axes.begin(), axes.end()) != axes.end())
     return BadInput("E0107", "axes {} are none, or one of them twice", ToString(axes));

@@ -108,6 +108,18 @@ constexpr int64_t NormalAxis(int64_t axis, size_t rank) {
   return axis < 0 ? axis + static_cast<int64_t>(rank) : axis;
 }
 
+/// E0107 when an input of that rank has no such axis.
+inline Status CheckAxis(int64_t axis, size_t rank) {
+  const int64_t normal = NormalAxis(axis, rank);
+  if (normal >= 0 && normal < static_cast<int64_t>(rank)) return {};
+  return BadInput("E0107", "axis {} of an input of rank {}", axis, rank);
+}
+/// NormalAxis of one that is there.
+inline Result<int64_t> CheckedAxis(int64_t axis, size_t rank) {
+  AMPC_TRY(CheckAxis(axis, rank));
+  return NormalAxis(axis, rank);
+}
+
 // ---- gradients
 // -----------------------------------------------------------------------------------------------------
 
@@ -241,6 +253,7 @@ struct OpDef {
                               ///< the policy can't override it
   uint32_t fp32_outputs = 0;  ///< bit i: output i is fp32 whatever the dtype of slot 0 (for
                               ///< messages; types come from inference)
+  int index_slot = 0;         ///< > 0: its integers index the axis `axis` of slot 0
   uint32_t statistic_slots =
       0;  ///< bit i: input i is a running statistic: a state, never a parameter
   uint32_t channel_slots =

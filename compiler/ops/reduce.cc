@@ -11,7 +11,7 @@ namespace ampc {
 namespace {
 
 std::vector<int64_t> Normal(std::vector<int64_t> axes, size_t rank) {
-  for (int64_t& a : axes) a = a < 0 ? a + static_cast<int64_t>(rank) : a;
+  for (int64_t& a : axes) a = NormalAxis(a, rank);
   std::sort(axes.begin(), axes.end());
   return axes;
 }
@@ -126,11 +126,9 @@ Status GradProd(GradContext& g) {
 // --------------------------------------------------------------------------------------------------
 
 Status LowerArg(LowerContext& c, std::string_view op) {
-  const int64_t axis = c.attrs().Int("axis"),
-                rank = static_cast<int64_t>(c.desc(c.in(0)).dims.size());
   c.Call("arg_reduce",
          {{"op", std::string(op)},
-          {"axis", axis < 0 ? axis + rank : axis},
+          {"axis", NormalAxis(c.attrs().Int("axis"), c.desc(c.in(0)).dims.size())},
           {"select_last_index", c.attrs().Int("select_last_index")}},
          {c.in(0)}, {c.out(0)});
   return {};

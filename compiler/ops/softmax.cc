@@ -6,10 +6,7 @@
 namespace ampc {
 namespace {
 
-int64_t AxisOf(const Attrs& attrs, size_t rank) {
-  const int64_t axis = attrs.Int("axis", -1);
-  return axis < 0 ? axis + static_cast<int64_t>(rank) : axis;
-}
+int64_t AxisOf(const Attrs& attrs, size_t rank) { return NormalAxis(attrs.Int("axis", -1), rank); }
 
 Status LowerAs(LowerContext& c, std::string_view kernel) {
   std::vector<Operand> inputs;

@@ -169,9 +169,8 @@ Result<std::vector<int64_t>> ReadAxes(const Attrs& attrs, int64_t rank) {
     for (int64_t i = 0; i < rank; ++i) axes.push_back(i);
   }
   for (int64_t& axis : axes) {
-    if (axis < -rank || axis >= rank)
-      return BadInput("E0107", "axis {} of an input of rank {}", axis, rank);
-    if (axis < 0) axis += rank;
+    AMPC_TRY(CheckAxis(axis, static_cast<size_t>(rank)));
+    axis = NormalAxis(axis, static_cast<size_t>(rank));
   }
   return axes;
 }

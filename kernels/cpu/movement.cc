@@ -21,21 +21,6 @@ namespace {
 /// Side of a transposed tile, in elements.
 constexpr int64_t kTile = 32;
 
-/// f(E{}) with an unsigned type of `size` bytes.
-template <typename F>
-void VisitSize(int64_t size, F f) {
-  switch (size) {
-    case 1:
-      return f(uint8_t{});
-    case 2:
-      return f(uint16_t{});
-    case 4:
-      return f(uint32_t{});
-    default:
-      return f(uint64_t{});
-  }
-}
-
 /// One element's bytes: the parameter `value` in the dtype (integers exact, floats rounded once).
 uint64_t ReadValue(const CallSpec& call, DType t) {
   uint64_t bytes = 0;
@@ -55,7 +40,7 @@ uint64_t ReadValue(const CallSpec& call, DType t) {
 
 void FillWith(int threads, void* out, int64_t n, int64_t size, uint64_t value) {
   ParallelRanges(ThreadsFor(threads, n * size), n, 4096, [&](int64_t begin, int64_t end) {
-    VisitSize(size, [&](auto tag) {
+    ref::VisitSize(size, [&](auto tag) {
       using E = decltype(tag);
       std::fill(static_cast<E*>(out) + begin, static_cast<E*>(out) + end, static_cast<E>(value));
     });
@@ -91,7 +76,7 @@ class StridedMove final : public PreparedKernel {
            const RunContext&) noexcept override {
     if (fills_) FillWith(all_threads_, outputs[0], out_elements_, size_, value_);
     if (elements_ == 0) return;
-    VisitSize(size_, [&](auto tag) {
+    ref::VisitSize(size_, [&](auto tag) {
       using E = decltype(tag);
       // dense[..] and view[..], one of them written
       E* dense =

@@ -15,6 +15,21 @@
 
 namespace ampc::ref {
 
+/// f(tag of an unsigned type of `bytes` bytes), for kernels that only move elements.
+template <typename F>
+void VisitSize(int64_t bytes, F f) {
+  switch (bytes) {
+    case 1:
+      return f(uint8_t{});
+    case 2:
+      return f(uint16_t{});
+    case 4:
+      return f(uint32_t{});
+    default:
+      return f(uint64_t{});
+  }
+}
+
 /// A dtype as a type, with the type of its bytes.
 template <DType D, typename S>
 struct Element {

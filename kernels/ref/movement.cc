@@ -15,21 +15,6 @@
 namespace ampc::ref {
 namespace {
 
-/// f(tag of an unsigned type of `size` bytes).
-template <typename F>
-void VisitSize(int64_t size, F f) {
-  switch (size) {
-    case 1:
-      return f(uint8_t{});
-    case 2:
-      return f(uint16_t{});
-    case 4:
-      return f(uint32_t{});
-    default:
-      return f(uint64_t{});
-  }
-}
-
 /// One element's bytes.
 using Value = std::array<std::byte, 8>;
 

@@ -89,6 +89,7 @@ constexpr KeySpec kDataKeys[] = {
     {.name = "permute", .kind = KeyKind::kInts, .help = "order of the axes, applied first"},
     {.name = "axis", .kind = KeyKind::kInt, .fallback = "0", .help = "sample axis", .min = 0},
     {.name = "value", .kind = KeyKind::kNumber, .fallback = "0", .heads = "const", .help = "of a constant feed", .min = -kInf, .max = kInf},
+    {.name = "below", .kind = KeyKind::kInt, .fallback = "0", .heads = "random", .help = "random integers lie in [0, below); 0 = as far as the model allows", .min = 0},
     // No defaults here: --print-config would write them to files that are no token streams.
     {.name = "dtype", .kind = KeyKind::kChoice, .choices = "u8|u16|u32|i32|i64", .help = "of raw tokens (.bin; u16 when left out)"},
     {.name = "header", .kind = KeyKind::kInt, .help = "bytes to skip before them", .min = 0},

@@ -192,7 +192,7 @@ Result<Converter> Converter::Make(DType from, DType to, const Normalization& nor
       return UsageError("E0752", "scale, mean and std are for float feeds, this one is {}",
                         Name(to));
     c.path_ = Path::kInteger;
-    c.low_ = range.limit > 0 || from == DType::kUInt64 ? 0 : LowestOf(to);
+    c.low_ = from == DType::kUInt64 ? 0 : range.limit > 0 ? range.low : LowestOf(to);
     c.high_ = range.limit > 0 ? std::min(range.limit - 1, HighestOf(to)) : HighestOf(to);
     return c;
   }

@@ -30,8 +30,9 @@ struct Normalization {
 
 /// What an integer feed accepts besides the range of its type.
 struct IntegerRange {
-  int64_t limit = 0;              ///< > 0: values in [0, limit)
+  int64_t limit = 0;              ///< > 0: values in [low, limit)
   std::optional<int64_t> ignore;  ///< and this one
+  int64_t low = 0;
 };
 
 /// Where the channels lie: element i of a feed belongs to channel (i / inner) % channels.

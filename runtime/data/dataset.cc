@@ -268,9 +268,10 @@ Status Dataset::Binder::BindMadeUp(Bound* bound) {
       return {};
     }
     const double v = source.value;
-    const bool fits = v == std::floor(v) &&
-                      v >= static_cast<double>(feed.range.limit > 0 ? 0 : LowestOf(feed.dtype)) &&
-                      v <= static_cast<double>(highest) && v < 9.2e18;
+    const bool fits =
+        v == std::floor(v) &&
+        v >= static_cast<double>(feed.range.limit > 0 ? feed.range.low : LowestOf(feed.dtype)) &&
+        v <= static_cast<double>(highest) && v < 9.2e18;
     const bool ignored = feed.range.ignore && v == static_cast<double>(*feed.range.ignore);
     if (!fits && !ignored) {
       return UsageError("E0796", "value={} does not fit feed '{}' ({}, at most {})", v, feed.name,
@@ -290,7 +291,9 @@ Status Dataset::Binder::BindMadeUp(Bound* bound) {
   }
   if (bound->high <= 0) {
     return UsageError(
-        "E0796", "random values of feed '{}' ({}) need a bound: nothing in the model limits them",
+        "E0796",
+        "random values of feed '{0}' ({1}) need a bound, since nothing in the model limits them: "
+        "--data {0}=random:below=N draws from [0, N)",
         feed.name, Name(feed.dtype));
   }
   return {};

@@ -157,6 +157,7 @@ void Encode(const Feed& in, pb::Feed* out) {
   Encode(in.desc, out->mutable_desc());
   out->set_program(in.program);
   out->set_limit(in.limit);
+  out->set_from_end(in.from_end);
   out->set_has_ignore(in.has_ignore);
   out->set_ignore(in.ignore);
 }
@@ -386,6 +387,7 @@ Status Decode(const pb::Feed& in, Feed* out) {
   AMPC_TRY(Decode(in.desc(), out->name, &out->desc));
   out->program = in.program();
   out->limit = in.limit();
+  out->from_end = in.from_end();
   out->has_ignore = in.has_ignore();
   out->ignore = in.ignore();
   return {};

@@ -134,6 +134,7 @@ struct Feed {
   /// > 0: integers must lie in [0, limit) or equal `ignore` (class labels, token ids): checked
   /// while filling.
   int64_t limit = 0;
+  bool from_end = false;  ///< or in [-limit, 0): they count from the end
   bool has_ignore = false;
   int64_t ignore = 0;
 };

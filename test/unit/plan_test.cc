@@ -92,6 +92,7 @@ TEST_F(PlanFileTest, ReadsBackEqual) {
   plan.states[3].initial.kind = Initial::Kind::kAuto;
   plan.states[3].initial.fill = std::numeric_limits<double>::quiet_NaN();
   plan.feeds[0].limit = 10;
+  plan.feeds[0].from_end = true;
   plan.feeds[0].has_ignore = true;
   plan.feeds[0].ignore = -100;
   ASSERT_TRUE(WritePlan(plan, path_).ok()) << WritePlan(plan, path_).ToString();
@@ -103,6 +104,7 @@ TEST_F(PlanFileTest, ReadsBackEqual) {
   EXPECT_EQ(read->producer, plan.producer);
   EXPECT_EQ(read->programs[0].buffers[8].offset, plan.programs[0].buffers[8].offset);
   EXPECT_EQ(read->feeds[0].ignore, -100);
+  EXPECT_TRUE(read->feeds[0].from_end);
   EXPECT_EQ(read->exports[0].rest, 1000);
   EXPECT_EQ(read->exports[0].notes, plan.exports[0].notes);
   EXPECT_TRUE(std::isnan(read->states[3].initial.fill));

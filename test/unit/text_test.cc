@@ -58,7 +58,7 @@ TEST(Text, KeepsTheWholeForm) {
   scaler "scale" : float = fill(65536)
   accumulator "acc" : float[2,3] = fill(-0)
 }
-train (float[4,2] "x", int64[4] "label" target limit 10 ignore -100, float[4] "mask" valid)
+train (float[4,2] "x", int64[4] "label" target limit 10 ignore -100, int64[4] "id" limit 5 from_end, float[4] "mask" valid)
   => ("y", "grad:fc.weight" = "w")
   next ("fc.m" = "w")
 {

@@ -156,6 +156,7 @@ const std::vector<Damage>& AllDamage() {
       {"V17", "gradient output", [](M, C c) { c.g.SetOutput("grad:w", c.g.FindValue("g")); }},
       {"V18", "limit of floats", [](M, C c) { c.g.mutable_feeds()[0].limit = 3; }},
       {"V18", "negative limit", [](M, C c) { c.g.mutable_feeds()[1].limit = -3; }},
+      {"V18", "from the end of nothing", [](M, C c) { FeedInfo& feed = c.g.mutable_feeds()[1]; feed.limit = 0; feed.from_end = true; }},
       {"V18", "mask of rank 2", [](M, C c) { c.g.mutable_feeds()[0].kind = plan::Feed::Kind::kValid; }},
   };
   return all;

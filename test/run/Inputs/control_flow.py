@@ -84,6 +84,13 @@ def scan():
     return [value("x", [2, 5, 3])], [value("y", [2, 3]), value("z", [2, 3, 5])], ["w", "v", "h0"], nodes, written, True
 
 
+def longest():
+    """As many steps as one model may have; the sum so far."""
+    body = helper.make_graph([node("Add", ["h", "e"], ["h_out"])], "body", [value("h", [3]), value("e", [3])], [value("h_out", [3])])
+    nodes = [constant("zero", np.zeros(3, np.float32)), node("Scan", ["zero", "x"], ["y"], body=body, num_scan_inputs=1)]
+    return [value("x", [10_000, 3])], [value("y", [3])], nodes
+
+
 def run(*argv):
     done = subprocess.run(list(map(str, argv)), capture_output=True, text=True)
     if done.returncode != 0:
@@ -124,3 +131,10 @@ for make in (branches, loop, scan):
         if not np.allclose(gradient, grads[1][key], rtol=1e-6, atol=0) or (key.startswith("grad:") and not gradient.any()):
             sys.exit(f"{make.__name__}: {key} is {gradient}, by hand {grads[1][key]}")
     print(f"{make.__name__}: {len(wanted)} outputs as in onnxruntime, {len(weights)} gradients as by hand")
+
+inputs, outputs, nodes = longest()
+feeds = {"x": RANDOM.uniform(-1, 1, (10_000, 3)).astype(np.float32)}
+onnx.save(model(nodes, inputs, outputs, []), FOLDER / "longest.onnx")
+got = fetched(FOLDER / "longest.onnx", feeds, ["eval:y"], "--forward-only")["y"][0]
+[wanted] = onnxruntime.InferenceSession(FOLDER / "longest.onnx", providers=["CPUExecutionProvider"]).run(None, feeds)
+print("longest: 10000 steps", "as in onnxruntime" if np.array_equal(got, wanted) else f"{got}, onnxruntime has {wanted}")
