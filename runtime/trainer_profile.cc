@@ -45,22 +45,42 @@ std::string Rate(double work, double nanoseconds) {
   return work > 0 && nanoseconds > 0 ? fmt::format("{:.1f}", work / nanoseconds) : "-";
 }
 
+/// Dim i of an operand, 1 where there is none.
+double Dim(const TensorDesc* desc, size_t i) {
+  return desc == nullptr || i >= desc->dims.size() ? 1 : static_cast<double>(desc->dims[i]);
+}
+
+/// Pairs of a query and a key whose score counts, masks apart.
+double ScoresOf(const plan::Call& call, const TensorDesc* q, const TensorDesc* k) {
+  const double heads = Dim(q, 0) * Dim(q, 1), queries = Dim(q, 2), keys = Dim(k, 2);
+  if (call.params.Int("causal") == 0) return heads * queries * keys;
+  const auto offset = static_cast<double>(call.params.Int("offset"));
+  double pairs = 0;
+  for (double i = 0; i < queries; ++i) pairs += std::clamp<double>(i + offset + 1, 0, keys);
+  return heads * pairs;
+}
+
 }  // namespace
 
 double FlopsOf(const plan::Program& program, const plan::Call& call) {
+  const auto in = [&](size_t i) { return Operand(program, call.inputs, i); };
   const TensorDesc* y = Operand(program, call.outputs, 0);
   if (call.kernel == "matmul") {
-    const TensorDesc* a = Operand(program, call.inputs, 0);
+    const TensorDesc* a = in(0);
     if (a == nullptr || a->dims.size() < 2) return 0;
     int64_t k = a->dims[a->dims.size() - (call.params.Int("trans_a") != 0 ? 2 : 1)];
     return 2 * Elements(y) * static_cast<double>(k);
   }
-  if (call.kernel == "conv") return 2 * Elements(y) * FilterSize(Operand(program, call.inputs, 1));
-  if (call.kernel == "conv_bwd_data")
-    return 2 * Elements(Operand(program, call.inputs, 0)) *
-           FilterSize(Operand(program, call.inputs, 1));
-  if (call.kernel == "conv_bwd_weights")
-    return 2 * Elements(Operand(program, call.inputs, 1)) * FilterSize(y);
+  if (call.kernel == "conv") return 2 * Elements(y) * FilterSize(in(1));
+  if (call.kernel == "conv_bwd_data") return 2 * Elements(in(0)) * FilterSize(in(1));
+  if (call.kernel == "conv_bwd_weights") return 2 * Elements(in(1)) * FilterSize(y);
+  if (call.kernel == "rnn")  // x w and h' r in every step
+    return 2 * Dim(in(0), 0) * Dim(in(0), 1) * (Elements(in(1)) + Elements(in(2)));
+  if (call.kernel == "rnn_bwd") return 2 * Elements(y) * Dim(in(0), 2);  // dgates r
+  if (call.kernel == "attention")                                        // q k, p v
+    return 2 * ScoresOf(call, in(0), in(1)) * (Dim(in(1), 3) + Dim(in(2), 3));
+  if (call.kernel == "attention_bwd")  // q k again, dy v, p dy, ds k, ds q
+    return 2 * ScoresOf(call, in(0), in(1)) * (3 * Dim(in(1), 3) + 2 * Dim(in(2), 3));
   return 0;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// rnn: one product x W over all steps, then per step one product h' R into the same gates and the
-// cell's program over the rows of the batch.
+// rnn: one product x W over all steps; then, lane by lane of the batch (RnnLane), per step one
+// product h' R into the same gates and the cell's program over the lane's rows.
 //
 // bf16 products run on bf16 operands where the processor has them; otherwise low operands are
 // widened. Gates, cells and the hidden state are fp32 (h rounded to the low type by the program).
@@ -40,6 +40,7 @@ class RnnForwardKernel final : public PreparedKernel {
   }
   Status Create(std::vector<RnnPrograms> programs, const PrepareOptions& options);
   Status CreateInputProduct(const PrepareOptions& options);
+  void CreateLanes(int64_t scratch_floats, const PrepareOptions& options);
 
   const RnnCell& cell() const { return call_.cell(0); }
   /// Gates and state of step t in direction d: in the output, or in the workspace.
@@ -49,18 +50,20 @@ class RnnForwardKernel final : public PreparedKernel {
   void StartDirection(const Buffers& r, int64_t d, const RunContext& context) noexcept;
   void PrepareBias(const Buffers& r, int64_t d) noexcept;
   void PackRecurrent(const Buffers& r, int64_t d) noexcept;
-  void Step(const Buffers& r, int64_t d, int64_t t) noexcept;
-  const void* OperandOf(const Buffers& r, const float* h, void* stored) noexcept;
-  void ResetStep(const Buffers& r, int64_t d, float* gates) noexcept;
-  void CellStep(const Buffers& r, int64_t d, int64_t t) noexcept;
+  // One step of a lane.
+  void Step(const Buffers& r, RnnLane& lane, int64_t d, int64_t t) noexcept;
+  const void* OperandOf(const Buffers& r, const RnnLane& lane, const float* h,
+                        void* stored) noexcept;
+  void ResetStep(const Buffers& r, RnnLane& lane, int64_t d, float* gates) noexcept;
+  void CellStep(const Buffers& r, RnnLane& lane, int64_t d, int64_t t) noexcept;
 
   ref::RnnCall call_;
   std::vector<TensorDesc> in_, out_;
   std::vector<CellProgram> first_, second_;  // by direction
   DType compute_ = DType::kFloat32;          // of the step products
   std::unique_ptr<PreparedKernel> input_product_;
-  StepProduct product_, reset_product_;
-  RowTasks tasks_;
+  std::vector<RnnLane> lanes_;
+  int threads_ = 1;
   WorkspacePlan plan_;
   int64_t input_at_ = 0, bias_at_ = 0, gates_at_ = -1, state_at_ = -1, h_at_ = 0, c_at_ = 0,
           reset_at_ = -1, operand_at_ = -1, r_at_ = -1, p_at_ = -1;
@@ -79,41 +82,46 @@ Status RnnForwardKernel::CreateInputProduct(const PrepareOptions& options) {
   return {};
 }
 
+void RnnForwardKernel::CreateLanes(int64_t scratch_floats, const PrepareOptions& options) {
+  const int64_t H = call_.hidden, B = call_.batch, G = call_.gates;
+  const bool gru = cell().kind == RnnKind::kGru;
+  const int64_t plain = gru ? 2 * H : G;  // gates that read h' at once
+  lanes_ = CutIntoLanes(B, G * H * SizeOf(compute_));
+  threads_ = lanes_.size() > 1 ? std::max(options.threads, 1) : 1;
+  for (RnnLane& lane : lanes_) {
+    const auto product = [&](int64_t n, int64_t y_stride, StepProduct& first) {
+      const int threads = ThreadsOfProduct(lanes_.size(), 2 * B * H * n, H, options);
+      return StepProduct({.rows = lane.rows,
+                          .k = H,
+                          .n = n,
+                          .type = compute_,
+                          .x_stride = H,
+                          .y_stride = y_stride,
+                          .transposed = true},
+                         threads, plan_, &first);
+    };
+    lane.product = product(plain, G, lanes_[0].product);
+    if (gru) lane.reset_product = product(H, cell().reset_last() ? H : G, lanes_[0].reset_product);
+    const int threads = lanes_.size() > 1 ? 1 : options.threads;
+    lane.tasks = RowTasks(lane, H, scratch_floats, threads, plan_);
+  }
+}
+
 Status RnnForwardKernel::Create(std::vector<RnnPrograms> programs, const PrepareOptions& options) {
   const int64_t H = call_.hidden, B = call_.batch, G = call_.gates;
   AMPC_TRY(CreateInputProduct(options));
   const bool bf16 =
       cell().operand == DType::kBFloat16 && in_[kR].dtype == DType::kBFloat16 && HasNativeBf16();
   compute_ = bf16 ? DType::kBFloat16 : DType::kFloat32;
-  const bool gru = cell().kind == RnnKind::kGru;
-  const int64_t plain = gru ? 2 * H : G;  // gates that read h' at once
-  product_ = StepProduct({.rows = B,
-                          .k = H,
-                          .n = plain,
-                          .type = compute_,
-                          .x_stride = H,
-                          .y_stride = G,
-                          .transposed = true},
-                         options, plan_);
-  if (gru) {
-    reset_product_ = StepProduct({.rows = B,
-                                  .k = H,
-                                  .n = H,
-                                  .type = compute_,
-                                  .x_stride = H,
-                                  .y_stride = cell().reset_last() ? H : G,
-                                  .transposed = true},
-                                 options, plan_);
-    if (cell().reset_first()) reset_at_ = plan_.Take(B * H * 4);
-    if (cell().reset_last() && !out_[kState].present()) state_at_ = plan_.Take(B * H * 4);
-  }
   int64_t scratch = 0;
   for (RnnPrograms& p : programs) {
     first_.emplace_back(std::move(p.first));
     second_.emplace_back(std::move(p.second));
     scratch = std::max({scratch, first_.back().scratch(), second_.back().scratch()});
   }
-  tasks_ = RowTasks(B, H, scratch, options, plan_);
+  CreateLanes(scratch, options);
+  if (cell().reset_first()) reset_at_ = plan_.Take(B * H * 4);
+  if (cell().reset_last() && !out_[kState].present()) state_at_ = plan_.Take(B * H * 4);
   bias_at_ = plan_.Take((G + H) * 4);
   if (!out_[kGates].present()) gates_at_ = plan_.Take(call_.steps * B * G * 4);
   h_at_ = plan_.Take(B * H * 4);
@@ -163,9 +171,11 @@ void RnnForwardKernel::PackRecurrent(const Buffers& r, int64_t d) noexcept {
     Widen(in_[kR].dtype, m, r.Floats(r_at_), G * H);
     m = At<std::byte>(r.workspace, r_at_);
   }
-  product_.Pack(m, r.workspace);
-  if (cell().kind == RnnKind::kGru)
-    reset_product_.Pack(m + 2 * H * H * SizeOf(compute_), r.workspace);
+  for (RnnLane& lane : lanes_) {
+    lane.product.Pack(m, r.workspace);
+    if (cell().kind == RnnKind::kGru)
+      lane.reset_product.Pack(m + 2 * H * H * SizeOf(compute_), r.workspace);
+  }
 }
 
 void RnnForwardKernel::StartDirection(const Buffers& r, int64_t d,
@@ -182,27 +192,32 @@ void RnnForwardKernel::StartDirection(const Buffers& r, int64_t d,
   if (p_at_ >= 0) LoadRow(in_[kP].dtype, r.In(kP), d * 3 * H, 3 * H, r.Floats(p_at_));
 }
 
-/// [batch, hidden] as the products read it. `stored`: the same in the layer's own type, or null.
-const void* RnnForwardKernel::OperandOf(const Buffers& r, const float* h, void* stored) noexcept {
+/// The lane's rows of `h` as the products read them. `stored`: the same in the layer's own type, or
+/// null.
+const void* RnnForwardKernel::OperandOf(const Buffers& r, const RnnLane& lane, const float* h,
+                                        void* stored) noexcept {
   if (compute_ == DType::kFloat32) return h;
   if (stored != nullptr) return stored;
-  void* operand = At<std::byte>(r.workspace, operand_at_);
-  Narrow(compute_, h, operand, call_.batch * call_.hidden);
+  const int64_t H = call_.hidden;
+  void* operand = At<std::byte>(r.workspace, operand_at_ + lane.begin * H * SizeOf(compute_));
+  Narrow(compute_, h, operand, lane.rows * H);
   return operand;
 }
 
 /// GRU whose reset comes before the product: r h', and its product into the last gate.
-void RnnForwardKernel::ResetStep(const Buffers& r, int64_t d, float* gates) noexcept {
+void RnnForwardKernel::ResetStep(const Buffers& r, RnnLane& lane, int64_t d,
+                                 float* gates) noexcept {
   const int64_t H = call_.hidden, G = call_.gates;
   float *h = r.Floats(h_at_), *reset = r.Floats(reset_at_);
   const Operand in[] = {{gates + H, G}, {h, H}}, out[] = {{reset, H}};
-  tasks_.Run(r.workspace, [&](int64_t b, float* scratch) {
+  lane.tasks.Run(r.workspace, [&](int64_t b, float* scratch) {
     first_[static_cast<size_t>(d)].Row(b, in, out, H, scratch);
   });
-  reset_product_.Run(OperandOf(r, reset, nullptr), gates + 2 * H, r.workspace);
+  lane.reset_product.Run(OperandOf(r, lane, reset + lane.begin * H, nullptr),
+                         gates + lane.begin * G + 2 * H, r.workspace);
 }
 
-void RnnForwardKernel::CellStep(const Buffers& r, int64_t d, int64_t t) noexcept {
+void RnnForwardKernel::CellStep(const Buffers& r, RnnLane& lane, int64_t d, int64_t t) noexcept {
   const int64_t H = call_.hidden, G = call_.gates, B = call_.batch, D = call_.directions();
   float *h = r.Floats(h_at_), *c = r.Floats(c_at_), *gates = Gates(r, d, t);
   float *state = State(r, d, t), *p = p_at_ < 0 ? nullptr : r.Floats(p_at_);
@@ -225,7 +240,7 @@ void RnnForwardKernel::CellStep(const Buffers& r, int64_t d, int64_t t) noexcept
   const std::span<const Operand> out = std::span(outs).subspan(lstm ? 0 : 1);
   const CellProgram& program = (reset_first ? second_ : first_)[static_cast<size_t>(d)];
   void* y = r.Out(kY);
-  tasks_.Run(r.workspace, [&](int64_t b, float* scratch) {
+  lane.tasks.Run(r.workspace, [&](int64_t b, float* scratch) {
     const bool inside = t < ref::RnnLength(lengths, b, call_.steps);
     if (inside) program.Row(b, std::span(in).first(n), out, H, scratch);
     if (lstm && state != nullptr) std::memcpy(state + b * H, c + b * H, static_cast<size_t>(H) * 4);
@@ -233,26 +248,26 @@ void RnnForwardKernel::CellStep(const Buffers& r, int64_t d, int64_t t) noexcept
   });
 }
 
-void RnnForwardKernel::Step(const Buffers& r, int64_t d, int64_t t) noexcept {
-  const int64_t H = call_.hidden, B = call_.batch;
-  float *h = r.Floats(h_at_), *gates = Gates(r, d, t);
-  const int64_t at = (d * call_.steps + t) * B * H;
+void RnnForwardKernel::Step(const Buffers& r, RnnLane& lane, int64_t d, int64_t t) noexcept {
+  const int64_t H = call_.hidden, B = call_.batch, G = call_.gates;
+  float *h = r.Floats(h_at_) + lane.begin * H, *gates = Gates(r, d, t);
+  const int64_t at = ((d * call_.steps + t) * B + lane.begin) * H;
   const DType kept = out_[kHPrev].dtype;
-  StoreRow(kept, h, r.Out(kHPrev), at, B * H);
+  StoreRow(kept, h, r.Out(kHPrev), at, lane.rows * H);
   void* stored = r.Out(kHPrev) != nullptr && kept == compute_
                      ? Offset(r.Out(kHPrev), at * SizeOf(kept))
                      : nullptr;
-  const void* operand = OperandOf(r, h, stored);
-  product_.Run(operand, gates, r.workspace);
+  const void* operand = OperandOf(r, lane, h, stored);
+  lane.product.Run(operand, gates + lane.begin * G, r.workspace);
   if (cell().reset_last()) {
-    float* state = State(r, d, t);
-    for (int64_t b = 0; b < B; ++b)
-      std::memcpy(state + b * H, r.Floats(bias_at_) + call_.gates, static_cast<size_t>(H) * 4);
-    reset_product_.Run(operand, state, r.workspace);
+    float* state = State(r, d, t) + lane.begin * H;
+    for (int64_t b = 0; b < lane.rows; ++b)
+      std::memcpy(state + b * H, r.Floats(bias_at_) + G, static_cast<size_t>(H) * 4);
+    lane.reset_product.Run(operand, state, r.workspace);
   } else if (cell().reset_first()) {
-    ResetStep(r, d, gates);
+    ResetStep(r, lane, d, gates);
   }
-  CellStep(r, d, t);
+  CellStep(r, lane, d, t);
 }
 
 void RnnForwardKernel::Run(std::span<const void* const> inputs, std::span<void* const> outputs,
@@ -263,7 +278,10 @@ void RnnForwardKernel::Run(std::span<const void* const> inputs, std::span<void* 
                        context);
   for (int64_t d = 0; d < call_.directions(); ++d) {
     StartDirection(r, d, context);
-    for (int64_t i = 0; i < call_.steps; ++i) Step(r, d, call_.Step(d, i));
+    ParallelFor(threads_, static_cast<int64_t>(lanes_.size()), [&](int64_t lane) {
+      for (int64_t i = 0; i < call_.steps; ++i)
+        Step(r, lanes_[static_cast<size_t>(lane)], d, call_.Step(d, i));
+    });
     StoreRow(out_[kYh].dtype, r.Floats(h_at_), r.Out(kYh), d * row, row);
     StoreRow(out_[kYc].dtype, r.Floats(c_at_), r.Out(kYc), d * row, row);
   }

@@ -45,15 +45,16 @@ class RnnBackwardKernel final : public PreparedKernel {
     out_.resize(kExtra + 1);
   }
   void Create(std::vector<RnnPrograms> programs, const PrepareOptions& options);
-  void CreateProducts(const PrepareOptions& options);
+  void CreateLanes(int64_t scratch_floats, const PrepareOptions& options);
 
   const RnnCell& cell() const { return call_.cell(0); }
 
   void StartDirection(const Buffers& r, int64_t d) noexcept;
-  void Step(const Buffers& r, const Place& p) noexcept;
-  void LoadHidden(const Buffers& r, const Place& p) noexcept;
-  void CellStep(const Buffers& r, const Place& p) noexcept;
-  void ResetStep(const Buffers& r, const Place& p) noexcept;
+  // One step of a lane.
+  void Step(const Buffers& r, RnnLane& lane, const Place& p) noexcept;
+  void LoadHidden(const Buffers& r, RnnLane& lane, const Place& p) noexcept;
+  void CellStep(const Buffers& r, RnnLane& lane, const Place& p) noexcept;
+  void ResetStep(const Buffers& r, RnnLane& lane, const Place& p) noexcept;
   void StoreGates(const Buffers& r, const Place& p, int64_t b) const noexcept;
   void AddPeepholes(const Buffers& r, const Place& p) noexcept;
   bool Inside(const Buffers& r, const Place& p, int64_t b) const {
@@ -61,55 +62,61 @@ class RnnBackwardKernel final : public PreparedKernel {
   }
   const float* CellBefore(const Buffers& r, const Place& p) const;
   Operand GateOf(const Buffers& r, const Place& p, int64_t i) const;
-  /// dgates (or for GRU with linear_before_reset `extra`) of the step as the products read them.
-  const std::byte* Source(const Buffers& r, const Place& p) const;
+  /// dgates (or for GRU with linear_before_reset `extra`) of the lane's rows in the step, as the
+  /// products read them.
+  const std::byte* Source(const Buffers& r, const RnnLane& lane, const Place& p) const;
 
   ref::RnnCall call_;
   std::vector<TensorDesc> in_, out_;
   std::vector<CellProgram> first_, second_;  // by direction
   DType compute_ = DType::kFloat32;          // of the step products
-  StepProduct product_, reset_product_;
-  RowTasks tasks_;
+  std::vector<RnnLane> lanes_;
+  int threads_ = 1;
   WorkspacePlan plan_;
   int64_t dh_at_ = 0, dc_at_ = 0, h_at_ = 0, c0_at_ = 0, wide_at_ = 0, third_at_ = -1,
           reset_at_ = -1, r_at_ = -1, p_at_ = -1, dp_at_ = -1;
 };
 
-void RnnBackwardKernel::CreateProducts(const PrepareOptions& options) {
+void RnnBackwardKernel::CreateLanes(int64_t scratch_floats, const PrepareOptions& options) {
+  const int64_t H = call_.hidden, B = call_.batch, G = call_.gates;
+  // dP is one sum over all rows.
+  lanes_ = CutIntoLanes(in_[kP].present() ? 1 : B, G * H * SizeOf(compute_));
+  if (in_[kP].present()) lanes_[0].rows = B;
+  threads_ = lanes_.size() > 1 ? std::max(options.threads, 1) : 1;
+  for (RnnLane& lane : lanes_) {
+    const auto product = [&](int64_t k, StepProduct& first) {
+      const int threads = ThreadsOfProduct(lanes_.size(), 2 * B * k * H, k, options);
+      return StepProduct(
+          {.rows = lane.rows, .k = k, .n = H, .type = compute_, .x_stride = G, .y_stride = H},
+          threads, plan_, &first);
+    };
+    lane.product = product(cell().reset_first() ? 2 * H : G, lanes_[0].product);
+    if (cell().reset_first()) lane.reset_product = product(H, lanes_[0].reset_product);
+    const int threads = lanes_.size() > 1 ? 1 : options.threads;
+    lane.tasks = RowTasks(lane, H, scratch_floats, threads, plan_);
+  }
+}
+
+void RnnBackwardKernel::Create(std::vector<RnnPrograms> programs, const PrepareOptions& options) {
   const int64_t H = call_.hidden, B = call_.batch, G = call_.gates;
   const DType stored = out_[kDgates].dtype;
   const bool bf16 = cell().operand == DType::kBFloat16 && in_[kR].dtype == DType::kBFloat16 &&
                     stored == DType::kBFloat16 && HasNativeBf16() &&
                     (!cell().reset_last() || out_[kExtra].dtype == stored);
   compute_ = bf16 ? DType::kBFloat16 : DType::kFloat32;
-  product_ = StepProduct({.rows = B,
-                          .k = cell().reset_first() ? 2 * H : G,
-                          .n = H,
-                          .type = compute_,
-                          .x_stride = G,
-                          .y_stride = H},
-                         options, plan_);
-  if (!cell().reset_first()) return;
-  reset_product_ = StepProduct(
-      {.rows = B, .k = H, .n = H, .type = compute_, .x_stride = G, .y_stride = H}, options, plan_);
-  reset_at_ = plan_.Take(B * H * 4);
-}
-
-void RnnBackwardKernel::Create(std::vector<RnnPrograms> programs, const PrepareOptions& options) {
-  const int64_t H = call_.hidden, B = call_.batch, G = call_.gates;
-  CreateProducts(options);
   int64_t scratch = 0;
   for (RnnPrograms& p : programs) {
     first_.emplace_back(std::move(p.first));
     second_.emplace_back(std::move(p.second));
     scratch = std::max({scratch, first_.back().scratch(), second_.back().scratch()});
   }
-  tasks_ = RowTasks(B, H, scratch, options, plan_);
+  CreateLanes(scratch, options);
   dh_at_ = plan_.Take(B * H * 4);
   dc_at_ = plan_.Take(B * H * 4);
   h_at_ = plan_.Take(B * H * 4);
   wide_at_ = plan_.Take(B * G * 4);
   if (cell().kind == RnnKind::kLstm) c0_at_ = plan_.Take(B * H * 4);
+  if (cell().reset_first()) reset_at_ = plan_.Take(B * H * 4);
   if (cell().kind == RnnKind::kGru) third_at_ = plan_.Take(B * (cell().reset_last() ? G : H) * 4);
   if (in_[kR].dtype != compute_) r_at_ = plan_.Take(G * H * 4);
   if (in_[kP].present()) {
@@ -125,8 +132,11 @@ void RnnBackwardKernel::StartDirection(const Buffers& r, int64_t d) noexcept {
     Widen(in_[kR].dtype, m, r.Floats(r_at_), G * H);
     m = At<std::byte>(r.workspace, r_at_);
   }
-  product_.Pack(m, r.workspace);
-  if (cell().reset_first()) reset_product_.Pack(m + 2 * H * H * SizeOf(compute_), r.workspace);
+  for (RnnLane& lane : lanes_) {
+    lane.product.Pack(m, r.workspace);
+    if (cell().reset_first())
+      lane.reset_product.Pack(m + 2 * H * H * SizeOf(compute_), r.workspace);
+  }
   LoadRow(in_[kDyh].dtype, r.In(kDyh), d * row, row, r.Floats(dh_at_));
   LoadRow(in_[kDyc].dtype, r.In(kDyc), d * row, row, r.Floats(dc_at_));
   if (cell().kind == RnnKind::kLstm)
@@ -149,18 +159,21 @@ Operand RnnBackwardKernel::GateOf(const Buffers& r, const Place& p, int64_t i) c
   return {gates + p.first * call_.gates + i * call_.hidden, call_.gates};
 }
 
-const std::byte* RnnBackwardKernel::Source(const Buffers& r, const Place& p) const {
+const std::byte* RnnBackwardKernel::Source(const Buffers& r, const RnnLane& lane,
+                                           const Place& p) const {
+  const bool third = cell().reset_last();
+  const int64_t G = call_.gates;
   if (compute_ == DType::kFloat32)
-    return At<std::byte>(r.workspace, cell().reset_last() ? third_at_ : wide_at_);
-  return Offset(r.Out(cell().reset_last() ? kExtra : kDgates), p.first * call_.gates * 2);
+    return At<std::byte>(r.workspace, (third ? third_at_ : wide_at_) + lane.begin * G * 4);
+  return Offset(r.Out(third ? kExtra : kDgates), (p.first + lane.begin) * G * 2);
 }
 
 /// dh += dy of the step's rows; h' in floats for GRU.
-void RnnBackwardKernel::LoadHidden(const Buffers& r, const Place& p) noexcept {
+void RnnBackwardKernel::LoadHidden(const Buffers& r, RnnLane& lane, const Place& p) noexcept {
   const int64_t H = call_.hidden, B = call_.batch;
   const bool gru = cell().kind == RnnKind::kGru;
   float *dh = r.Floats(dh_at_), *h = r.Floats(h_at_);
-  tasks_.Run(r.workspace, [&](int64_t b, float*) {
+  lane.tasks.Run(r.workspace, [&](int64_t b, float*) {
     if (!Inside(r, p, b)) return;
     float* row = h + b * H;
     if (r.In(kDy) != nullptr) {
@@ -185,7 +198,7 @@ void RnnBackwardKernel::StoreGates(const Buffers& r, const Place& p, int64_t b) 
 }
 
 /// The program of every cell but the GRU whose reset comes first.
-void RnnBackwardKernel::CellStep(const Buffers& r, const Place& p) noexcept {
+void RnnBackwardKernel::CellStep(const Buffers& r, RnnLane& lane, const Place& p) noexcept {
   const int64_t H = call_.hidden, G = call_.gates;
   float *dh = r.Floats(dh_at_), *dc = r.Floats(dc_at_), *wide = r.Floats(wide_at_);
   float *h = r.Floats(h_at_), *third = third_at_ < 0 ? nullptr : r.Floats(third_at_);
@@ -212,7 +225,7 @@ void RnnBackwardKernel::CellStep(const Buffers& r, const Place& p) noexcept {
     for (int64_t i = 0; p_at_ >= 0 && i < 3; ++i) in[n++] = {r.Floats(p_at_) + i * H, 0};
   }
   const CellProgram& program = first_[static_cast<size_t>(p.d)];
-  tasks_.Run(r.workspace, [&](int64_t b, float* scratch) {
+  lane.tasks.Run(r.workspace, [&](int64_t b, float* scratch) {
     if (Inside(r, p, b)) {
       program.Row(b, std::span(in).first(n), std::span(out).first(m), H, scratch);
       if (!gru) std::memset(dh + b * H, 0, static_cast<size_t>(H) * 4);
@@ -226,23 +239,24 @@ void RnnBackwardKernel::CellStep(const Buffers& r, const Place& p) noexcept {
 
 /// GRU whose reset comes before the product: z and the last gate, back through the product to r h',
 /// then r.
-void RnnBackwardKernel::ResetStep(const Buffers& r, const Place& p) noexcept {
-  const int64_t H = call_.hidden, G = call_.gates, B = call_.batch;
+void RnnBackwardKernel::ResetStep(const Buffers& r, RnnLane& lane, const Place& p) noexcept {
+  const int64_t H = call_.hidden, G = call_.gates;
   float *dh = r.Floats(dh_at_), *wide = r.Floats(wide_at_), *h = r.Floats(h_at_);
   float *third = r.Floats(third_at_), *reset = r.Floats(reset_at_);
   const auto d = static_cast<size_t>(p.d);
   const Operand in1[] = {GateOf(r, p, 0), GateOf(r, p, 2), {h, H}, {dh, H}};
   const Operand out1[] = {{wide, G}, {wide + 2 * H, G}, {dh, H}};
-  tasks_.Run(r.workspace, [&](int64_t b, float* scratch) {
+  lane.tasks.Run(r.workspace, [&](int64_t b, float* scratch) {
     std::memset(wide + b * G, 0, static_cast<size_t>(G) * 4);
     if (Inside(r, p, b)) first_[d].Row(b, in1, out1, H, scratch);
     if (compute_ != DType::kFloat32) StoreGates(r, p, b);
   });
-  std::memset(reset, 0, static_cast<size_t>(B * H) * 4);
-  reset_product_.Run(Source(r, p) + 2 * H * SizeOf(compute_), reset, r.workspace);
+  float* sums = reset + lane.begin * H;
+  std::memset(sums, 0, static_cast<size_t>(lane.rows * H) * 4);
+  lane.reset_product.Run(Source(r, lane, p) + 2 * H * SizeOf(compute_), sums, r.workspace);
   const Operand in2[] = {GateOf(r, p, 1), {h, H}, {reset, H}, {dh, H}};
   const Operand out2[] = {{wide + H, G}, {dh, H}, {third, H}};
-  tasks_.Run(r.workspace, [&](int64_t b, float* scratch) {
+  lane.tasks.Run(r.workspace, [&](int64_t b, float* scratch) {
     if (Inside(r, p, b)) {
       second_[d].Row(b, in2, out2, H, scratch);
     } else {
@@ -269,15 +283,15 @@ void RnnBackwardKernel::AddPeepholes(const Buffers& r, const Place& p) noexcept 
   }
 }
 
-void RnnBackwardKernel::Step(const Buffers& r, const Place& p) noexcept {
-  LoadHidden(r, p);
+void RnnBackwardKernel::Step(const Buffers& r, RnnLane& lane, const Place& p) noexcept {
+  LoadHidden(r, lane, p);
   if (cell().reset_first()) {
-    ResetStep(r, p);
+    ResetStep(r, lane, p);
   } else {
-    CellStep(r, p);
+    CellStep(r, lane, p);
   }
   if (p_at_ >= 0) AddPeepholes(r, p);
-  product_.Run(Source(r, p), r.Floats(dh_at_), r.workspace);
+  lane.product.Run(Source(r, lane, p), r.Floats(dh_at_) + lane.begin * call_.hidden, r.workspace);
 }
 
 void RnnBackwardKernel::Run(std::span<const void* const> inputs, std::span<void* const> outputs,
@@ -286,10 +300,13 @@ void RnnBackwardKernel::Run(std::span<const void* const> inputs, std::span<void*
   const int64_t row = call_.batch * call_.hidden;
   for (int64_t d = 0; d < call_.directions(); ++d) {
     StartDirection(r, d);
-    for (int64_t i = call_.steps; i-- > 0;) {
-      const int64_t t = call_.Step(d, i);
-      Step(r, {d, t, (d * call_.steps + t) * call_.batch, i == 0});
-    }
+    ParallelFor(threads_, static_cast<int64_t>(lanes_.size()), [&](int64_t lane) {
+      for (int64_t i = call_.steps; i-- > 0;) {
+        const int64_t t = call_.Step(d, i);
+        Step(r, lanes_[static_cast<size_t>(lane)],
+             {d, t, (d * call_.steps + t) * call_.batch, i == 0});
+      }
+    });
     StoreRow(out_[kDh0].dtype, r.Floats(dh_at_), r.Out(kDh0), d * row, row);
     StoreRow(out_[kDc0].dtype, r.Floats(dc_at_), r.Out(kDc0), d * row, row);
     if (dp_at_ >= 0)

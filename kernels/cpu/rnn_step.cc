@@ -14,15 +14,14 @@ constexpr int64_t kLongestUnsplitK = 1024;
 /// What an element of a cell costs, as bytes moved in the same time (RowTasks).
 constexpr int64_t kBytesPerElement = 120;
 
-int ThreadsOf(const StepProduct::Form& f, const PrepareOptions& options) {
-  if (2 * f.rows * f.k * f.n < kFlopsForThreads) return 1;
-  if (options.deterministic && f.k > kLongestUnsplitK) return 1;
-  return std::max(options.threads, 1);
-}
+/// Rows of a lane: a product has use for a few blocks of rows, and more lanes for more threads.
+constexpr int64_t kLaneRows = 16;
+/// A matrix up to this size stays in a core's own cache from step to step.
+constexpr int64_t kLaneMatrixBytes = 512 * 1024;
 
 }  // namespace
 
-StepProduct::StepProduct(const Form& f, const PrepareOptions& options, WorkspacePlan& plan)
+StepProduct::StepProduct(const Form& f, int threads, WorkspacePlan& plan, const StepProduct* like)
     : form_(f) {
   const auto type = OneDnnType(f.type);
   const memory::desc x({f.rows, f.k}, type, memory::dims{f.k, 1});
@@ -39,32 +38,36 @@ StepProduct::StepProduct(const Form& f, const PrepareOptions& options, Workspace
   attr.set_post_ops(post);
 
   const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
-  const int threads = ThreadsOf(f, options);
   const ScopedThreads scope(threads);
   const dnnl::matmul::primitive_desc pd(engine, x, any, y, attr);
-  const memory::desc blocked = pd.weights_desc();
+  blocked_ = pd.weights_desc();
   product_ = OneDnnPrimitive(engine, dnnl::matmul(pd), threads);
   x_slot_ = product_.Bind(DNNL_ARG_SRC, x);
-  m_slot_ = product_.Bind(DNNL_ARG_WEIGHTS, blocked);
+  m_slot_ = product_.Bind(DNNL_ARG_WEIGHTS, blocked_);
   y_slot_ = product_.Bind(DNNL_ARG_DST, y);
   product_.BindScratch(pd.scratchpad_desc(), plan);
-  if (blocked == plain) return;
-
-  packed_ = plan.Take(static_cast<int64_t>(blocked.get_size()));
+  if (blocked_ == plain) return;
+  if (like != nullptr && like->packed_ >= 0 && like->blocked_ == blocked_) {
+    packed_ = like->packed_;
+    return;
+  }
+  packed_ = plan.Take(static_cast<int64_t>(blocked_.get_size()));
   dnnl::primitive_attr reorder_attr;
   reorder_attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  const dnnl::reorder::primitive_desc rd(engine, plain, engine, blocked, reorder_attr);
+  const dnnl::reorder::primitive_desc rd(engine, plain, engine, blocked_, reorder_attr);
   reorder_ = OneDnnPrimitive(engine, dnnl::reorder(rd), threads);
   from_slot_ = reorder_.Bind(DNNL_ARG_FROM, plain);
-  to_slot_ = reorder_.Bind(DNNL_ARG_TO, blocked);
+  to_slot_ = reorder_.Bind(DNNL_ARG_TO, blocked_);
   reorder_.BindScratch(rd.scratchpad_desc(), plan);
 }
 
 void StepProduct::Pack(const void* m, void* workspace) noexcept {
   if (packed_ < 0) return product_.SetData(m_slot_, m);
-  reorder_.SetData(from_slot_, m);
-  reorder_.SetData(to_slot_, At<std::byte>(workspace, packed_));
-  reorder_.Execute(workspace);
+  if (reorder_) {
+    reorder_.SetData(from_slot_, m);
+    reorder_.SetData(to_slot_, At<std::byte>(workspace, packed_));
+    reorder_.Execute(workspace);
+  }
   product_.SetData(m_slot_, At<std::byte>(workspace, packed_));
 }
 
@@ -102,12 +105,30 @@ void CellProgram::Row(int64_t b, std::span<const Operand> in, std::span<const Op
   }
 }
 
-RowTasks::RowTasks(int64_t rows, int64_t width, int64_t scratch_floats,
-                   const PrepareOptions& options, WorkspacePlan& plan)
-    : rows_(rows), scratch_floats_(CeilDiv(scratch_floats, 16) * 16) {
-  const int threads = ThreadsFor(options.threads, rows * width * kBytesPerElement);
-  tasks_ = static_cast<int>(std::clamp<int64_t>(rows, 1, threads));
+RowTasks::RowTasks(RowRange range, int64_t width, int64_t scratch_floats, int threads,
+                   WorkspacePlan& plan)
+    : range_(range), scratch_floats_(CeilDiv(scratch_floats, 16) * 16) {
+  threads = ThreadsFor(threads, range.rows * width * kBytesPerElement);
+  tasks_ = static_cast<int>(std::clamp<int64_t>(range.rows, 1, threads));
   scratch_at_ = plan.Take(tasks_ * scratch_floats_ * 4);
+}
+
+std::vector<RnnLane> CutIntoLanes(int64_t batch, int64_t matrix_bytes) {
+  const int64_t count =
+      matrix_bytes > kLaneMatrixBytes ? 1 : std::max<int64_t>(batch / kLaneRows, 1);
+  std::vector<RnnLane> lanes(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) {
+    RowRange& range = lanes[static_cast<size_t>(i)];
+    range.begin = batch * i / count;
+    range.rows = batch * (i + 1) / count - range.begin;
+  }
+  return lanes;
+}
+
+int ThreadsOfProduct(size_t lanes, int64_t flops, int64_t k, const PrepareOptions& options) {
+  if (lanes > 1 || flops < kFlopsForThreads) return 1;
+  if (options.deterministic && k > kLongestUnsplitK) return 1;
+  return std::max(options.threads, 1);
 }
 
 }  // namespace ampc::cpu

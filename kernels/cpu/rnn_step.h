@@ -23,7 +23,10 @@ class StepProduct {
     bool transposed = false;             ///< m is stored [n, k]
   };
   StepProduct() = default;
-  StepProduct(const Form& form, const PrepareOptions& options, WorkspacePlan& plan);
+  /// `threads`: for one product. `like`: a product of the same m, which is packed before this one;
+  /// where both want the same form, they read the same copy.
+  StepProduct(const Form& form, int threads, WorkspacePlan& plan,
+              const StepProduct* like = nullptr);
 
   /// m in its plain form. Until the next Pack, Run needs the same workspace, and m where it is.
   void Pack(const void* m, void* workspace) noexcept;
@@ -32,6 +35,7 @@ class StepProduct {
  private:
   Form form_;
   OneDnnPrimitive product_, reorder_;
+  dnnl::memory::desc blocked_;
   int x_slot_ = -1, m_slot_ = -1, y_slot_ = -1, from_slot_ = -1, to_slot_ = -1;
   int64_t packed_ = -1;  // offset of the blocked m; -1: read as it is
   int64_t dense_x_ = -1, dense_y_ = -1;
@@ -70,25 +74,45 @@ class CellProgram {
   ExprProgram program_;
 };
 
-/// Work on the rows of a batch, on as many threads as pay, each with scratch floats of its own.
+/// Rows of a batch.
+struct RowRange {
+  int64_t begin = 0, rows = 0;
+};
+
+/// Work on rows of a batch, on as many threads as pay, each with scratch floats of its own.
 class RowTasks {
  public:
   RowTasks() = default;
-  RowTasks(int64_t rows, int64_t width, int64_t scratch_floats, const PrepareOptions& options,
-           WorkspacePlan& plan);
+  RowTasks(RowRange range, int64_t width, int64_t scratch_floats, int threads, WorkspacePlan& plan);
   /// f(b, scratch) for every row.
   template <typename F>
   void Run(void* workspace, const F& f) const noexcept {
     ParallelFor(tasks_, tasks_, [&](int64_t task) {
       float* scratch = At<float>(workspace, scratch_at_) + task * scratch_floats_;
-      for (int64_t b = rows_ * task / tasks_; b < rows_ * (task + 1) / tasks_; ++b) f(b, scratch);
+      const int64_t begin = range_.begin + range_.rows * task / tasks_;
+      const int64_t end = range_.begin + range_.rows * (task + 1) / tasks_;
+      for (int64_t b = begin; b < end; ++b) f(b, scratch);
     });
   }
 
  private:
-  int64_t rows_ = 0, scratch_floats_ = 0, scratch_at_ = 0;
+  RowRange range_;
+  int64_t scratch_floats_ = 0, scratch_at_ = 0;
   int tasks_ = 1;
 };
+
+/// Rows that go through all steps of a direction by themselves: rows of a batch know nothing of
+/// each other, so with several lanes no thread waits for another between two steps.
+struct RnnLane : RowRange {
+  StepProduct product, reset_product;
+  RowTasks tasks;
+};
+
+/// Lanes for a recurrent matrix of so many bytes: several where each thread's cache can hold it,
+/// else one, whose products are divided among the threads. The same for every number of threads.
+std::vector<RnnLane> CutIntoLanes(int64_t batch, int64_t matrix_bytes);
+/// Threads of one product of `flops` in one of `lanes` lanes.
+int ThreadsOfProduct(size_t lanes, int64_t flops, int64_t k, const PrepareOptions& options);
 
 /// A row of the operand in floats, or zeros where there is none.
 inline void LoadRow(DType t, const void* data, int64_t begin, int64_t n, float* to) {

@@ -5,8 +5,8 @@
 usage: steps.py BIN [MODEL...]      BIN: folder of ampc and amprun; not a test: timings depend on the machine
 
 The models are those of test/golden with batch 64, and the large ones of large_models.py. Times are the median over the
-steps after the first. FLOP are what the plan's calls count as products (--profile); their rate stands beside the one that
-oneDNN's matmul reaches for 1024^3 in the same run. The machinery is what a plain fp32 step does not have: casts, the loss
+steps after the first. FLOP are the products that --profile counts, also within recurrent layers and attention; their rate
+stands beside the one that oneDNN's matmul reaches for 1024^3 in the same run. The machinery is what a plain fp32 step does not have: casts, the loss
 scale, unscale and check, the refresh of low copies, the scaler update.
 """
 import json

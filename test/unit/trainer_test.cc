@@ -397,5 +397,22 @@ TEST(FlopsOf, CountsMatrixProductsAndConvolutions) {
   EXPECT_EQ(BytesOf(step, step.calls[0]), 4 * (6 + 3 + 2));
 }
 
+TEST(FlopsOf, CountsWhatRecurrentLayersAndAttentionMultiply) {
+  plan::Program p;
+  const auto tensor = [&](Dims dims) {
+    p.tensors.push_back({.desc = {DType::kFloat32, std::move(dims)}});
+    return static_cast<int32_t>(p.tensors.size() - 1);
+  };
+  const int32_t x = tensor({7, 2, 3}), w = tensor({1, 20, 3}), r = tensor({1, 20, 5});
+  const int32_t dgates = tensor({1, 7, 2, 20});
+  EXPECT_EQ(FlopsOf(p, {"rnn", {}, {x, w, r}, {}, ""}), 2 * 7 * 2 * 20 * (3 + 5));
+  EXPECT_EQ(FlopsOf(p, {"rnn_bwd", {}, {r}, {dgates}, ""}), 2 * 7 * 2 * 20 * 5);
+  const int32_t q = tensor({2, 4, 6, 8}), k = tensor({2, 1, 9, 8}), v = tensor({2, 1, 9, 5});
+  EXPECT_EQ(FlopsOf(p, {"attention", {}, {q, k, v}, {}, ""}), 2 * (8 * 6 * 9) * (8 + 5));
+  const Attrs causal = {{"causal", int64_t{1}}, {"offset", int64_t{5}}};
+  EXPECT_EQ(FlopsOf(p, {"attention_bwd", causal, {q, k, v}, {}, ""}),
+            2 * 8 * (6 + 7 + 8 + 9 + 9 + 9) * (3 * 8 + 2 * 5));
+}
+
 }  // namespace
 }  // namespace ampc
