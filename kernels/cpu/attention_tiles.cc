@@ -68,9 +68,7 @@ void AttentionTiles::MaskRow(const Tile& at, int64_t i, const float* values, flo
   const int64_t reach = causal_ ? at.query + i + offset_ + 1 - at.key : at.keys;
   const int64_t counting = std::clamp<int64_t>(reach, 0, at.keys);
   std::fill(row + counting, row + Padded(at.keys), -INFINITY);
-  if (values == nullptr) return;
-  for (int64_t j = 0; j < counting; ++j)
-    row[j] = values[j] == -INFINITY ? -INFINITY : row[j] + values[j];
+  if (values != nullptr) vec_.add_mask(row, values, row, counting);
 }
 
 void AttentionTiles::ScoreTile(const Tile& at, const float* q, const float* kt, const void* mask,
