@@ -4,7 +4,8 @@
 //
 // Forward: a task is a block of queries of one head; keys pass by, with a running maximum and sum.
 // Backward: a task is one head of keys with all queries that read it, so every gradient is summed
-// by one thread in one order. All sums are fp32 over at most kKeys terms at a time.
+// by one thread in one order. All sums are fp32 over at most kKeys terms at a time. What products
+// read is floats or pairs of bf16 (kernels/cpu/attention.h); places are counted in words.
 
 #include <cmath>
 
@@ -48,8 +49,8 @@ class Forward final : public PreparedKernel {
         y_type_(call.outputs[0].dtype),
         blocks_(CeilDiv(tiles_.t, kQueries)) {
     Floats f;
-    kt_ = f.Take(AttentionTiles::Columns(tiles_.s, tiles_.d));
-    v_ = f.Take(tiles_.s * tiles_.ep);
+    kt_ = f.Take(tiles_.Columns(tiles_.s, tiles_.d));
+    v_ = f.Take(tiles_.Words(tiles_.s) * tiles_.ep);
     q_ = f.Take(kQueries * tiles_.dp);
     scores_ = f.Take(kQueries * kTileRow);
     y_ = f.Take(kQueries * tiles_.ep);
@@ -71,8 +72,8 @@ class Forward final : public PreparedKernel {
         if (group != read) {
           tiles_.ReadColumns(tiles_.k_type, inputs[1], group * tiles_.s, tiles_.s, tiles_.d,
                              work + kt_);
-          tiles_.ReadRows(tiles_.v_type, inputs[2], group * tiles_.s, tiles_.s, tiles_.e, 1,
-                          work + v_);
+          tiles_.ReadRight(tiles_.v_type, inputs[2], group * tiles_.s, tiles_.s, tiles_.e,
+                           work + v_);
           read = group;
         }
         const int64_t head = group * tiles_.repeat() + task % per_group / blocks_;
@@ -90,16 +91,16 @@ class Forward final : public PreparedKernel {
     float max[kQueries], sum[kQueries];
     std::fill_n(max, rows, -INFINITY);
     std::fill_n(sum, rows, 0.0f);
-    float *q = work + q_, *y = work + y_;
+    float* y = work + y_;
     std::fill_n(y, rows * tiles_.ep, 0.0f);
-    tiles_.ReadRows(tiles_.q_type, inputs[0], head * tiles_.t + first, rows, tiles_.d,
-                    tiles_.scale(), q);
+    const float* q = tiles_.ReadLeft(tiles_.q_type, inputs[0], head * tiles_.t + first, rows,
+                                     tiles_.d, tiles_.scale(), work + q_);
     const void* mask = inputs.size() > 3 ? inputs[3] : nullptr;
     const int64_t keys = tiles_.KeysFor(first + rows);
     for (at.key = 0; at.key < keys; at.key += kKeys) {
       at.keys = std::min(kKeys, keys - at.key);
-      tiles_.ScoreTile(at, q, work + kt_ + AttentionTiles::ColumnsAt(at.key, tiles_.d), mask,
-                       work + scores_, nullptr);
+      tiles_.ScoreTile(at, q, work + kt_ + tiles_.ColumnsAt(at.key, tiles_.d), mask, work + scores_,
+                       nullptr);
       AddKeys(at, work, max, sum);
     }
     Finish(outputs, head, at, y, max, sum);
@@ -108,10 +109,13 @@ class Forward final : public PreparedKernel {
   /// Scores become weights under a new maximum; sums under the old one are scaled.
   void AddKeys(const Tile& at, float* work, float* max, float* sum) const {
     const VecOps& vec = tiles_.vec();
+    const PairOps* pairs = tiles_.pairs();
     const int64_t padded = Padded(at.keys);
     for (int64_t i = 0; i < at.queries; ++i) {
       float *row = work + scores_ + i * kTileRow, *y = work + y_ + i * tiles_.ep;
-      const float here = vec.row_reduce[static_cast<int>(RowOp::kMax)](row, padded);
+      const float here = pairs != nullptr
+                             ? pairs->max(row, padded)
+                             : vec.row_reduce[static_cast<int>(RowOp::kMax)](row, padded);
       const float top = here > max[i] || here != here ? here : max[i];
       if (top == -INFINITY) {
         std::fill_n(row, padded, 0.0f);
@@ -123,10 +127,11 @@ class Forward final : public PreparedKernel {
         vec.scale(y, factor, y, tiles_.ep);
       }
       max[i] = top;
-      sum[i] += vec.exp_sum(row, top, row, padded);
+      sum[i] +=
+          pairs != nullptr ? pairs->exp_sum(row, top, padded) : vec.exp_sum(row, top, row, padded);
     }
-    tiles_.Multiply(work + scores_, kTileRow, 1, work + v_ + at.key * tiles_.ep, tiles_.ep,
-                    work + y_, tiles_.ep, at.queries, tiles_.ep, at.keys, true);
+    tiles_.Multiply(work + scores_, kTileRow, 1, work + v_ + tiles_.Words(at.key) * tiles_.ep,
+                    tiles_.ep, work + y_, tiles_.ep, at.queries, tiles_.ep, at.keys, true);
   }
 
   void Finish(std::span<void* const> outputs, int64_t head, const Tile& at, float* y,
@@ -164,18 +169,21 @@ class Backward final : public PreparedKernel {
                                                     std::max<int64_t>(n.b * n.g, 1)));
     for (size_t i = 0; i < 3 && i < call.outputs.size(); ++i) types_[i] = call.outputs[i].dtype;
     Floats f;
-    kt_ = f.Take(AttentionTiles::Columns(n.s, n.d));
-    vt_ = f.Take(AttentionTiles::Columns(n.s, n.e));
-    k_ = f.Take(n.s * n.dp);
+    kt_ = f.Take(n.Columns(n.s, n.d));
+    vt_ = f.Take(n.Columns(n.s, n.e));
+    k_ = f.Take(n.Words(n.s) * n.dp);
     dk_ = f.Take(n.s * n.dp);
     dv_ = f.Take(n.s * n.ep);
-    q_ = f.Take(n.t * n.dp);
+    q_ = f.Take(n.t * n.LeftRow(n.d));
     dq_ = f.Take(n.t * n.dp);
-    dy_ = f.Take(n.t * n.ep);
+    dy_ = f.Take(n.t * n.LeftRow(n.e));
+    right_q_ = n.pairs() != nullptr ? f.Take(n.Words(n.t) * n.dp) : q_;
+    right_dy_ = n.pairs() != nullptr ? f.Take(n.Words(n.t) * n.ep) : dy_;
     dot_ = f.Take(n.t);
-    y_ = f.Take(kQueries * n.ep);
+    y_ = f.Take(n.pairs() == nullptr ? kQueries * n.ep : 0);
     p_ = f.Take(kQueries * kTileRow);
     ds_ = f.Take(kQueries * kTileRow);
+    turned_ds_ = n.pairs() != nullptr ? f.Take(n.Words(kQueries) * kTileRow) : ds_;
     capped_ = f.Take(n.softcap() != 0 ? kQueries * kTileRow : 0);
     floats_ = f.total();
   }
@@ -198,37 +206,63 @@ class Backward final : public PreparedKernel {
     const AttentionTiles& n = tiles_;
     n.ReadColumns(n.k_type, inputs[1], group * n.s, n.s, n.d, work + kt_);
     n.ReadColumns(n.v_type, inputs[2], group * n.s, n.s, n.e, work + vt_);
-    n.ReadRows(n.k_type, inputs[1], group * n.s, n.s, n.d, 1, work + k_);
+    n.ReadRight(n.k_type, inputs[1], group * n.s, n.s, n.d, work + k_);
     std::fill_n(work + dk_, n.s * n.dp, 0.0f);
     std::fill_n(work + dv_, n.s * n.ep, 0.0f);
     for (int64_t r = 0; r < n.repeat(); ++r) {
       const int64_t head = group * n.repeat() + r;
-      ReadHead(inputs, head, work);
-      Head(inputs, mask_grad_ ? static_cast<float*>(outputs[3]) : nullptr, head, work);
+      const Left left = ReadHead(inputs, head, work);
+      Head(inputs, left, mask_grad_ ? static_cast<float*>(outputs[3]) : nullptr, head, work);
       if (outputs[0] != nullptr)
         n.WriteRows(types_[0], work + dq_, n.t, n.d, n.scale(), outputs[0], head * n.t);
     }
     if (outputs[1] != nullptr)
-      n.WriteRows(types_[1], work + dk_, n.s, n.d, 1, outputs[1], group * n.s);
+      n.WriteRows(types_[1], work + dk_, n.s, n.d, n.late_scale(), outputs[1], group * n.s);
     if (outputs[2] != nullptr)
       n.WriteRows(types_[2], work + dv_, n.s, n.e, 1, outputs[2], group * n.s);
   }
 
-  /// The queries and gradients of one head, and the product of gradient and result per query.
-  void ReadHead(std::span<const void* const> inputs, int64_t head, float* work) const {
+  /// The queries and gradients of one head as left operands.
+  struct Left {
+    const float *q, *dy;
+  };
+
+  Left ReadHead(std::span<const void* const> inputs, int64_t head, float* work) const {
     const AttentionTiles& n = tiles_;
-    n.ReadRows(n.q_type, inputs[0], head * n.t, n.t, n.d, n.scale(), work + q_);
-    n.ReadRows(dy_type_, inputs[5], head * n.t, n.t, n.e, 1, work + dy_);
+    const int64_t first = head * n.t;
+    const Left left = {
+        n.ReadLeft(n.q_type, inputs[0], first, n.t, n.d, n.scale(), work + q_),
+        n.ReadLeft(dy_type_, inputs[5], first, n.t, n.e, 1, work + dy_),
+    };
+    if (n.pairs() != nullptr) {
+      n.ReadRight(n.q_type, inputs[0], first, n.t, n.d, work + right_q_);
+      n.ReadRight(dy_type_, inputs[5], first, n.t, n.e, work + right_dy_);
+    }
     std::fill_n(work + dq_, n.t * n.dp, 0.0f);
+    ReadDots(inputs, first, work);
+    return left;
+  }
+
+  /// The product of gradient and result per query.
+  void ReadDots(std::span<const void* const> inputs, int64_t first, float* work) const {
+    const AttentionTiles& n = tiles_;
+    if (n.pairs() != nullptr) {
+      const auto* y = static_cast<const uint16_t*>(inputs[3]) + first * n.e;
+      const auto* dy = static_cast<const uint16_t*>(inputs[5]) + first * n.e;
+      for (int64_t i = 0; i < n.t; ++i)
+        work[dot_ + i] = n.pairs()->dot(dy + i * n.e, y + i * n.e, n.e);
+      return;
+    }
     for (int64_t i = 0; i < n.t; i += kQueries) {
       const int64_t rows = std::min(kQueries, n.t - i);
-      n.ReadRows(y_type_, inputs[3], head * n.t + i, rows, n.e, 1, work + y_);
+      n.ReadRight(y_type_, inputs[3], first + i, rows, n.e, work + y_);
       for (int64_t j = 0; j < rows; ++j)
         work[dot_ + i + j] = n.vec().dot(work + dy_ + (i + j) * n.ep, work + y_ + j * n.ep, n.ep);
     }
   }
 
-  void Head(std::span<const void* const> inputs, float* dscores, int64_t head, float* work) const {
+  void Head(std::span<const void* const> inputs, const Left& left, float* dscores, int64_t head,
+            float* work) const {
     const AttentionTiles& n = tiles_;
     float* ds = dscores == nullptr ? nullptr : dscores + head * n.t * n.s;
     if (ds != nullptr) std::fill_n(ds, n.t * n.s, 0.0f);
@@ -239,26 +273,26 @@ class Backward final : public PreparedKernel {
       at.queries = std::min(kQueries, n.t - at.query);
       const int64_t keys = n.KeysFor(at.query + at.queries);
       float factors[kQueries];
-      FactorsOf(at, keys, mask, lse + at.query, factors, work);
+      FactorsOf(at, left, keys, mask, lse + at.query, factors, work);
       for (at.key = 0; at.key < keys; at.key += kKeys) {
         at.keys = std::min(kKeys, keys - at.key);
-        OneTile(at, mask, lse + at.query, factors, ds, work);
+        OneTile(at, left, mask, lse + at.query, factors, ds, work);
       }
     }
   }
 
   /// What the weights of each query are multiplied by: 1, or where lse is too large to tell the sum
   /// of the exponentials, the inverse of that sum, for which the scores are made once more.
-  void FactorsOf(Tile at, int64_t keys, const void* mask, const float* lse, float* factors,
-                 float* work) const {
+  void FactorsOf(Tile at, const Left& left, int64_t keys, const void* mask, const float* lse,
+                 float* factors, float* work) const {
     const AttentionTiles& n = tiles_;
     std::fill_n(factors, at.queries, 1.0f);
     if (std::none_of(lse, lse + at.queries, [](float x) { return IsFarLse(x); })) return;
     float sums[kQueries] = {};
     for (at.key = 0; at.key < keys; at.key += kKeys) {
       at.keys = std::min(kKeys, keys - at.key);
-      n.ScoreTile(at, work + q_ + at.query * n.dp,
-                  work + kt_ + AttentionTiles::ColumnsAt(at.key, n.d), mask, work + p_, nullptr);
+      n.ScoreTile(at, left.q + at.query * n.LeftRow(n.d), work + kt_ + n.ColumnsAt(at.key, n.d),
+                  mask, work + p_, nullptr);
       for (int64_t i = 0; i < at.queries; ++i) {
         float* row = work + p_ + i * kTileRow;
         if (IsFarLse(lse[i])) sums[i] += n.vec().exp_sum(row, lse[i], row, Padded(at.keys));
@@ -269,41 +303,71 @@ class Backward final : public PreparedKernel {
     }
   }
 
-  void OneTile(const Tile& at, const void* mask, const float* lse, const float* factors,
-               float* dscores, float* work) const {
+  void OneTile(const Tile& at, const Left& left, const void* mask, const float* lse,
+               const float* factors, float* dscores, float* work) const {
     const AttentionTiles& n = tiles_;
-    const float *q = work + q_ + at.query * n.dp, *dy = work + dy_ + at.query * n.ep;
     float *p = work + p_, *ds = work + ds_, *capped = n.softcap() != 0 ? work + capped_ : nullptr;
     const int64_t padded = Padded(at.keys);
-    n.ScoreTile(at, q, work + kt_ + AttentionTiles::ColumnsAt(at.key, n.d), mask, p, capped);
-    n.Multiply(dy, n.ep, 1, work + vt_ + AttentionTiles::ColumnsAt(at.key, n.e), kTileRow, ds,
-               kTileRow, at.queries, padded, n.e, false);
+    n.ScoreTile(at, left.q + at.query * n.LeftRow(n.d), work + kt_ + n.ColumnsAt(at.key, n.d), mask,
+                p, capped);
+    n.Multiply(left.dy + at.query * n.LeftRow(n.e), n.LeftRow(n.e), 1,
+               work + vt_ + n.ColumnsAt(at.key, n.e), kTileRow, ds, kTileRow, at.queries, padded,
+               n.e, false);
     for (int64_t i = 0; i < at.queries; ++i) {
-      float *p_row = p + i * kTileRow, *ds_row = ds + i * kTileRow;
-      if (lse[i] == -INFINITY) {  // no key counts
-        std::fill_n(p_row, padded, 0.0f);
-      } else {
-        n.vec().exp_sum(p_row, lse[i], p_row, padded);
-        if (factors[i] != 1) n.vec().scale(p_row, factors[i], p_row, padded);
-      }
-      n.vec().softmax_bwd(p_row, ds_row, work[dot_ + at.query + i], ds_row, padded);
+      float* ds_row = ds + i * kTileRow;
+      OneRow(lse[i], factors[i], work[dot_ + at.query + i], p + i * kTileRow, ds_row, padded);
       if (dscores != nullptr) std::copy_n(ds_row, at.keys, dscores + (at.query + i) * n.s + at.key);
       if (capped != nullptr)
         n.vec().soft_cap_bwd(capped + i * kTileRow, n.softcap(), ds_row, padded);
     }
-    n.Multiply(ds, kTileRow, 1, work + k_ + at.key * n.dp, n.dp, work + dq_ + at.query * n.dp, n.dp,
-               at.queries, n.dp, at.keys, true);
-    n.Multiply(ds, 1, kTileRow, q, n.dp, work + dk_ + at.key * n.dp, n.dp, at.keys, n.dp,
-               at.queries, true);
-    n.Multiply(p, 1, kTileRow, dy, n.ep, work + dv_ + at.key * n.ep, n.ep, at.keys, n.ep,
-               at.queries, true);
+    AddTile(at, work);
+  }
+
+  /// Scores become weights, gradients of weights become gradients of scores.
+  void OneRow(float lse, float factor, float dot, float* p, float* ds, int64_t padded) const {
+    const AttentionTiles& n = tiles_;
+    if (lse == -INFINITY) {  // no key counts
+      std::fill_n(p, padded, 0.0f);
+      n.vec().softmax_bwd(p, ds, dot, ds, padded);
+    } else if (n.pairs() != nullptr) {
+      n.pairs()->softmax_bwd(p, lse, factor, dot, ds, padded);
+    } else {
+      n.vec().exp_sum(p, lse, p, padded);
+      if (factor != 1) n.vec().scale(p, factor, p, padded);
+      n.vec().softmax_bwd(p, ds, dot, ds, padded);
+    }
+  }
+
+  /// The tile's shares of the gradients.
+  void AddTile(const Tile& at, float* work) const {
+    const AttentionTiles& n = tiles_;
+    float *p = work + p_, *ds = work + ds_, *turned_ds = work + turned_ds_;
+    const auto add_dq = [&](const float* left) {
+      n.Multiply(left, kTileRow, 1, work + k_ + n.Words(at.key) * n.dp, n.dp,
+                 work + dq_ + at.query * n.dp, n.dp, at.queries, n.dp, at.keys, true);
+    };
+    if (n.pairs() != nullptr) {
+      const int64_t padded = Padded(at.keys);
+      n.pairs()->round_pairs(p, at.queries, padded, kTileRow, p);
+      n.pairs()->round_pairs(ds, at.queries, padded, kTileRow, turned_ds);
+      // The gradients of a query's scores add up to 0: what its keys have in common cancels, but
+      // not the errors of rounding. So here, and only here, what rounding takes is added, too.
+      n.pairs()->split_rows(ds, at.queries, padded, kTileRow);
+      add_dq(ds + padded / 2);
+    }
+    add_dq(ds);
+    n.Multiply(turned_ds, 1, kTileRow, work + right_q_ + n.Words(at.query) * n.dp, n.dp,
+               work + dk_ + at.key * n.dp, n.dp, at.keys, n.dp, at.queries, true);
+    n.Multiply(p, 1, kTileRow, work + right_dy_ + n.Words(at.query) * n.ep, n.ep,
+               work + dv_ + at.key * n.ep, n.ep, at.keys, n.ep, at.queries, true);
   }
 
   AttentionTiles tiles_;
   DType y_type_, dy_type_, types_[3] = {};
   bool mask_grad_;
   int threads_;
-  int64_t kt_, vt_, k_, dk_, dv_, q_, dq_, dy_, dot_, y_, p_, ds_, capped_, floats_;
+  int64_t kt_, vt_, k_, dk_, dv_, q_, dq_, dy_, right_q_, right_dy_, dot_, y_, p_, ds_, turned_ds_;
+  int64_t capped_, floats_;
 };
 
 std::string Declines(const CallSpec& call, size_t mask_slot) {

@@ -3,17 +3,23 @@
 // What the attention kernels share: sizes, tiles of scores, and heads in fp32 with padded rows.
 //
 // Scores are made in tiles of kQueries x kKeys that stay in the L2 cache; nothing of size T * S
-// leaves it. Operands are widened into the workspace once per head, rows padded to whole vectors,
-// so that all products are products of fp32 matrices in memory (VecOps::product).
+// leaves it. Operands are laid out in the workspace once per head, rows padded to whole vectors.
+//
+// The terms of all products are floats (VecOps::product) or, where every operand is bf16 and the
+// processor multiplies them, pairs of bf16 in a word of the same size (PairOps::product): then a
+// product has half as many words to add up, and weights and their gradients are rounded to bf16
+// before they are multiplied, as flash attention does (for dq, what rounding takes is added again).
+// Sums, scores and softmax are fp32 in both.
 
 #include "kernels/cpu/common.h"
-#include "kernels/cpu/vec/vec.h"
+#include "kernels/cpu/vec/pairs.h"
 
 namespace ampc::cpu {
 
 inline constexpr int64_t kQueries = 64, kKeys = 128;
 /// From row to row of a tile: no power of two, so that rows do not share sets of the L1 cache.
 inline constexpr int64_t kTileRow = kKeys + 16;
+static_assert(kKeys <= kLongestRow);
 
 /// Rounded up to whole vectors of every instruction set.
 inline int64_t Padded(int64_t n) { return CeilDiv(n, 16) * 16; }
@@ -42,41 +48,63 @@ class AttentionTiles {
     int64_t batch, head, query, queries, key, keys;  ///< first query and key, how many
   };
   /// scores = q kt for one tile, behind softcap and mask; -inf where a key does not count, and in
-  /// the padding. q: rows of dp, scaled; kt: the tile's columns. capped: scores before the mask, or
-  /// null.
+  /// the padding. q: left rows; kt: the tile's columns. capped: scores before the mask, or null.
   void ScoreTile(const Tile& at, const float* q, const float* kt, const void* mask, float* scores,
                  float* capped) const;
 
-  /// Rows [first, first + rows) of a tensor of rows of `length`, as floats times factor, in rows of
-  /// Padded(length); the padding is 0.
-  void ReadRows(DType type, const void* x, int64_t first, int64_t rows, int64_t length,
-                float factor, float* out) const;
-  /// The same, transposed, kKeys rows at a time: [tile, length, kTileRow]. No factor.
+  // ---- operands of products ----
+
+  /// Null: terms are floats.
+  const PairOps* pairs() const { return pairs_; }
+  /// How many words `terms` terms take.
+  int64_t Words(int64_t terms) const { return pairs_ != nullptr ? CeilDiv(terms, 2) : terms; }
+  /// From row to row of left rows.
+  int64_t LeftRow(int64_t length) const {
+    return pairs_ != nullptr ? Words(length) : Padded(length);
+  }
+  /// What scores of left rows of queries lack.
+  float late_scale() const { return pairs_ != nullptr ? scale_ : 1; }
+
+  /// Rows [first, first + rows) of a tensor of rows of `length` as a left operand, terms along the
+  /// row; in `out`, or where they are when they serve as such. Floats come multiplied with
+  /// `factor`.
+  const float* ReadLeft(DType type, const void* x, int64_t first, int64_t rows, int64_t length,
+                        float factor, float* out) const;
+  /// The same rows as a right operand, terms down the columns: [Words(rows), Padded(length)], the
+  /// padding is 0.
+  void ReadRight(DType type, const void* x, int64_t first, int64_t rows, int64_t length,
+                 float* out) const;
+  /// The same, transposed, kKeys rows at a time: [tile, Words(length), kTileRow].
   void ReadColumns(DType type, const void* x, int64_t first, int64_t rows, int64_t length,
                    float* out) const;
-  /// Floats of such columns, and where those of the tile at `key` begin.
-  static int64_t Columns(int64_t rows, int64_t length) {
-    return CeilDiv(rows, kKeys) * length * kTileRow;
+  /// Words of such columns, and where those of the tile at `key` begin.
+  int64_t Columns(int64_t rows, int64_t length) const {
+    return CeilDiv(rows, kKeys) * Words(length) * kTileRow;
   }
-  static int64_t ColumnsAt(int64_t key, int64_t length) { return key / kKeys * length * kTileRow; }
+  int64_t ColumnsAt(int64_t key, int64_t length) const {
+    return key / kKeys * Words(length) * kTileRow;
+  }
+  /// y (+)= a x over k terms.
+  void Multiply(const float* a, int64_t a_row, int64_t a_column, const float* x, int64_t x_row,
+                float* y, int64_t y_row, int64_t m, int64_t n, int64_t k, bool add,
+                float alpha = 1) const;
+
   /// Row `row` of `out` = x * factor.
   void WriteRow(DType type, const float* x, int64_t length, float factor, void* out,
                 int64_t row) const;
   void WriteRows(DType type, const float* x, int64_t rows, int64_t length, float factor, void* out,
-                 int64_t first) const {
-    for (int64_t i = 0; i < rows; ++i)
-      WriteRow(type, x + i * Padded(length), length, factor, out, first + i);
-  }
-  void Multiply(const float* a, int64_t a_row, int64_t a_column, const float* x, int64_t x_row,
-                float* y, int64_t y_row, int64_t m, int64_t n, int64_t k, bool add) const {
-    vec_.product({a, x, y, a_row, a_column, x_row, y_row, m, n, k, add});
-  }
+                 int64_t first) const;
   const VecOps& vec() const { return vec_; }
 
  private:
-  void MaskRow(const Tile& at, int64_t i, const void* mask, float* row) const;
+  /// What the mask adds to the scores of row i of the tile: in `block`, or where it stands.
+  const float* MaskValues(const Tile& at, int64_t i, const void* mask, float* block) const;
+  void MaskRow(const Tile& at, int64_t i, const float* values, float* row) const;
+  void ReadRows(DType type, const void* x, int64_t first, int64_t rows, int64_t length,
+                float factor, float* out) const;
 
   const VecOps& vec_;
+  const PairOps* pairs_;
   float scale_, softcap_;
   bool causal_;
   int64_t offset_;

@@ -71,11 +71,12 @@ class GatherBackward final : public PreparedKernel {
         all_threads_(threads),
         threads_(ThreadsFor(threads, p_.outer * p_.indices * p_.inner * 12)),
         vec_(Vec()) {
-    if (IsLow(p_.type)) acc_ = plan_.Take(size_ * 4);
+    if (IsLow(p_.type) && p_.indices != 1) acc_ = plan_.Take(size_ * 4);
   }
   int64_t workspace_bytes() const override { return plan_.total(); }
   void Run(std::span<const void* const> inputs, std::span<void* const> outputs, void* workspace,
            const RunContext& context) noexcept override {
+    if (p_.indices == 1) return Place(inputs, outputs[0], context);
     float* acc = acc_ < 0 ? static_cast<float*>(outputs[0]) : At<float>(workspace, acc_);
     ParallelRanges(ThreadsFor(all_threads_, size_ * 4), size_, 4096,
                    [&](int64_t begin, int64_t end) {
@@ -96,6 +97,20 @@ class GatherBackward final : public PreparedKernel {
   }
 
  private:
+  /// With one index nothing is added up: its slices lie among zeros.
+  void Place(std::span<const void* const> inputs, void* out, const RunContext& context) const {
+    const int64_t bytes = p_.inner * SizeOf(p_.type), all = p_.outer * p_.length * bytes;
+    ParallelRanges(ThreadsFor(all_threads_, all), all, 16384, [&](int64_t begin, int64_t end) {
+      std::memset(Offset(out, begin), 0, static_cast<size_t>(end - begin));
+    });
+    const int64_t index = p_.Index(inputs[1], 0, context);
+    ParallelRanges(threads_, p_.outer, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t o = begin; o < end; ++o)
+        std::memcpy(Offset(out, (o * p_.length + index) * bytes), Offset(inputs[0], o * bytes),
+                    static_cast<size_t>(bytes));
+    });
+  }
+
   /// Columns [begin, end) of the inner axis.
   void Add(std::span<const void* const> inputs, int64_t o, int64_t begin, int64_t end, float* acc,
            const RunContext& context) const {

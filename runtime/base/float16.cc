@@ -129,26 +129,37 @@ AMPC_AVX512 void BFloat16ToFloatAvx512(const uint16_t* in, float* out, int64_t n
   _mm512_mask_storeu_epi32(out + i, mask, _mm512_slli_epi32(_mm512_cvtepu16_epi32(low), 16));
 }
 
-AMPC_AVX512 inline __m256i RoundToBFloat16Avx512(__m512i x) {
-  const __m512i high = _mm512_srli_epi32(x, 16);
-  const __m512i odd = _mm512_and_si512(high, _mm512_set1_epi32(1));
+/// The results are the upper halves of the words.
+AMPC_AVX512 inline __m512i RoundToBFloat16Avx512(__m512i x) {
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(x, 16), _mm512_set1_epi32(1));
   const __m512i sum = _mm512_add_epi32(_mm512_add_epi32(x, _mm512_set1_epi32(0x7FFF)), odd);
-  const __m512i magnitude = _mm512_and_si512(x, _mm512_set1_epi32(0x7FFFFFFF));
-  const __mmask16 nan = _mm512_cmpgt_epi32_mask(magnitude, _mm512_set1_epi32(0x7F800000));
-  const __m512i quiet = _mm512_or_si512(high, _mm512_set1_epi32(0x40));
-  return _mm512_cvtepi32_epi16(_mm512_mask_mov_epi32(_mm512_srli_epi32(sum, 16), nan, quiet));
+  const __m512 value = _mm512_castsi512_ps(x);
+  const __mmask16 nan = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
+  return _mm512_mask_or_epi32(sum, nan, x, _mm512_set1_epi32(0x400000));  // quiet
+}
+AMPC_AVX512 inline __m256i UpperHalves(__m512i x) {
+  return _mm512_cvtepi32_epi16(_mm512_srli_epi32(x, 16));
 }
 
 AMPC_AVX512 void FloatToBFloat16Avx512(const float* in, uint16_t* out, int64_t n) {
+  alignas(64) static constexpr uint16_t kUpper[] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21,
+                                                    23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43,
+                                                    45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
+  const __m512i upper = _mm512_load_si512(kUpper);
   int64_t i = 0;
+  for (; i + 32 <= n; i += 32) {  // two vectors at once: one permutation takes both upper halves
+    const __m512i a = RoundToBFloat16Avx512(_mm512_loadu_si512(in + i));
+    const __m512i b = RoundToBFloat16Avx512(_mm512_loadu_si512(in + i + 16));
+    _mm512_storeu_si512(out + i, _mm512_permutex2var_epi16(a, upper, b));
+  }
   for (; i + 16 <= n; i += 16) {
-    const __m256i low = RoundToBFloat16Avx512(_mm512_loadu_si512(in + i));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i), low);
+    const __m512i x = RoundToBFloat16Avx512(_mm512_loadu_si512(in + i));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i), UpperHalves(x));
   }
   if (i == n) return;
   const __mmask16 mask = TailMask(n - i);
-  const __m256i low = RoundToBFloat16Avx512(_mm512_maskz_loadu_epi32(mask, in + i));
-  _mm256_mask_storeu_epi16(out + i, mask, low);
+  const __m512i x = RoundToBFloat16Avx512(_mm512_maskz_loadu_epi32(mask, in + i));
+  _mm256_mask_storeu_epi16(out + i, mask, UpperHalves(x));
 }
 
 #define AMPC_DISPATCH(name)            \

@@ -363,6 +363,52 @@ void RegisterNormsAndLosses() {
   }
 }
 
+/// Several calls in a row, each with memory of its own.
+void RegisterRow(const std::string& name, std::vector<CallSpec> calls) {
+  benchmark::RegisterBenchmark(name.c_str(),
+                               [calls = std::move(calls)](benchmark::State& state) {
+                                 std::vector<Prepared> row;
+                                 for (const CallSpec& call : calls) {
+                                   row.push_back(Prepare(call));
+                                   if (!row.back().error.empty())
+                                     return state.SkipWithError(row.back().error.c_str());
+                                   row.back().Run();
+                                 }
+                                 for (auto _ : state) {
+                                   for (Prepared& p : row) p.Run();
+                                 }
+                               })
+      ->UseRealTime()
+      ->Unit(benchmark::kMicrosecond);
+}
+
+/// Attention beside the single nodes that it stands for; b samples of h heads.
+void RegisterAttention(int64_t b, int64_t h, int64_t t, int64_t d) {
+  for (DType type : {kF32, kBF16, kF16}) {
+    const std::string tail = "/" + std::string(Name(type)) + "/" + std::to_string(b * h) + "x" +
+                             std::to_string(t) + "x" + std::to_string(d);
+    const TensorDesc x = Desc(type, {b, h, t, d}), lse = Desc(kF32, {b, h, t}),
+                     scores = Desc(type, {b, h, t, t});
+    const Attrs scale = {{"scale", 0.125}}, axis = {{"axis", int64_t{3}}};
+    const auto product = [](int64_t trans_a, int64_t trans_b, const TensorDesc& left,
+                            const TensorDesc& right, const TensorDesc& y) {
+      return CallSpec{"matmul", {{"trans_a", trans_a}, {"trans_b", trans_b}}, {left, right}, {y}};
+    };
+    const double pairs = static_cast<double>(b * h * t * t), depth = static_cast<double>(d);
+    Register("attention" + tail, {"attention", scale, {x, x, x}, {x, lse}}, 4 * pairs * depth);
+    RegisterRow("nodes/attention" + tail, {product(0, 1, x, x, scores),
+                                           {"softmax", axis, {scores}, {scores}},
+                                           product(0, 0, scores, x, x)});
+    Register("attention_bwd" + tail, {"attention_bwd", scale, {x, x, x, x, lse, x}, {x, x, x}},
+             10 * pairs * depth);
+    RegisterRow("nodes/attention_bwd" + tail, {product(0, 1, x, x, scores),
+                                               product(1, 0, scores, x, x),
+                                               {"softmax_bwd", axis, {scores, scores}, {scores}},
+                                               product(0, 0, scores, x, x),
+                                               product(1, 0, scores, x, x)});
+  }
+}
+
 void RegisterOptimizers() {
   const TensorDesc scalar = Desc(kF32, {}), flag = Desc(DType::kBool, {}),
                    w = Desc(kF32, {4096, 1024});
@@ -388,6 +434,10 @@ int main(int argc, char** argv) {
   ampc::RegisterConvs();
   ampc::RegisterElementwise();
   ampc::RegisterNormsAndLosses();
+  ampc::RegisterAttention(4, 8, 128, 64);
+  ampc::RegisterAttention(2, 8, 512, 64);
+  ampc::RegisterAttention(64, 4, 24, 16);
+  ampc::RegisterAttention(64, 4, 64, 32);
   ampc::RegisterOptimizers();
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;

@@ -138,6 +138,26 @@ TEST_F(CpuKernels, ConvBitsDoNotDependOnThreadsWhenDeterministic) {
   }
 }
 
+// ---- attention ----
+
+TEST_F(CpuKernels, AttentionBitsDoNotDependOnThreads) {
+  const Attrs params = {{"scale", 0.2}, {"causal", int64_t{1}}};
+  const Dims many = {2, 4, 100, 32}, few = {2, 2, 100, 32};
+  for (DType t : kTypes) {
+    const TensorDesc q = Desc(t, many), k = Desc(t, few), lse = Desc(kF32, {2, 4, 100});
+    Case cases[] = {{"attention", params, {q, k, k}, {q, lse}},
+                    {"attention_bwd", params, {q, k, k, q, lse, q}, {q, k, k}}};
+    for (Case& c : cases) {
+      FillValues(c);
+      const auto one = kernel_test::Run(*Cpu(c.kernel), c, {.threads = 1}, std::byte{1});
+      for (int threads : {2, 3}) {
+        const auto more = kernel_test::Run(*Cpu(c.kernel), c, {.threads = threads}, std::byte{2});
+        EXPECT_TRUE(one.outputs == more.outputs) << c.kernel << " in " << Name(t);
+      }
+    }
+  }
+}
+
 // ---- softmax and losses ----
 
 TEST_F(CpuKernels, SoftmaxMatchesTheReference) {

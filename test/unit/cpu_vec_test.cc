@@ -75,6 +75,7 @@ TEST(CpuVec, ElementwiseLoopsGiveTheSameBitsOnEverySet) {
     v.norm_bwd_columns(dy.data(), q.data(), 1, s.data(), a.data(), b.data(), s.data(), q.data(), n);
     v.affine_columns(q.data(), 1, s.data(), a.data(), b.data(), false, q.data(), n);
     v.exp_scale(q.data(), 0.5f, b.data(), 0.25f, q.data(), n);
+    v.add_mask(q.data(), a.data(), q.data(), n);
     v.softmax_bwd_columns(p.data(), dy.data(), s.data(), p.data(), n);
     v.log_softmax_bwd_columns(p.data(), dy.data(), s.data(), p.data(), n);
     v.multiply_add_columns(dy.data(), s.data(), p.data(), n);
@@ -149,6 +150,23 @@ TEST(CpuVec, ReluOfBFloat16ClearsNegativesAndKeepsNaN) {
     for (uint32_t i = 0; i < 65536; ++i) {
       const bool nan = (i & 0x7FFFu) > 0x7F80u;
       ASSERT_EQ(all[i], i >= 0x8000u && !nan ? 0u : i) << table->name;
+    }
+  }
+}
+
+TEST(CpuVec, WhatAMaskForbidsIsMinusInfinity) {
+  for (const VecOps* table : Tables()) {
+    for (int64_t n : {1, 4, 17, 40}) {
+      Floats mask(static_cast<size_t>(n), 2), y(mask.size());
+      for (float x : {1.0f, INFINITY, NAN}) {
+        mask[mask.size() / 2] = -INFINITY;
+        table->add_mask(Floats(mask.size(), x).data(), mask.data(), y.data(), n);
+        for (size_t i = 0; i < y.size(); ++i) {
+          const float expected = mask[i] == 2 ? x + 2 : -INFINITY;
+          EXPECT_TRUE(y[i] == expected || (std::isnan(y[i]) && std::isnan(expected)))
+              << table->name << " " << x << " at " << i;
+        }
+      }
     }
   }
 }

@@ -2,6 +2,8 @@
 // The inner loops for one instruction set; compiled with its flags (kernels/cpu/CMakeLists.txt).
 #include "kernels/cpu/vec/vec.h"
 
+#include <utility>
+
 #include "kernels/expr_eval.h"
 
 #if defined(__x86_64__)

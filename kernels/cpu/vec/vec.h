@@ -96,6 +96,8 @@ struct VecOps {
   // --- attention
   /// The one loop with fused multiply-adds, where the set has them.
   void (*product)(const ProductArgs& args);
+  /// y = x + mask, -inf where mask is, whatever x.
+  void (*add_mask)(const float* x, const float* mask, float* y, int64_t n);
   /// y = cap * tanh(x / cap).
   void (*soft_cap)(const float* x, float cap, float* y, int64_t n);
   /// dx = dx * (1 - (y / cap)^2); y as soft_cap gave it.
