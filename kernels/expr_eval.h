@@ -60,7 +60,6 @@ inline D ClampToInteger(S value) {
 namespace expr_internal {
 
 // ---- operators on one element
-// ---------------------------------------------------------------------------
 
 template <typename T>
 constexpr bool kIsInt = std::is_integral_v<T>;
@@ -222,7 +221,6 @@ T RoundFloat(T a) {
 }
 
 // ---- operands and loops
-// ---------------------------------------------------------------------------------
 
 template <typename T>
 struct Block {

@@ -2,10 +2,10 @@
 // Adds loss and metrics to the forward graph.
 //
 //   before   the model's outputs
-//   after    "loss" = output (scalar); per sample, for fork-eval to mask and sum: "each:loss",
-//   "count:loss" (how much each
-//            position counts in a mean), "each:<metric>", "count:<metric>"; "log:<metric>" in the
-//            place of "each:" for one that is the exponential of a mean; target feeds
+//   after    "loss" = output (scalar); target feeds; per sample, for fork-eval to mask and sum:
+//            "each:loss", "count:loss" (how much each position counts in a mean), "each:<metric>",
+//            "count:<metric>"; "log:<metric>" in the place of "each:" for one that is the
+//            exponential of a mean
 //
 // Class scores of rank > 2 are brought to [positions, classes] first. Several losses add up, each
 // times its factor. Test: test/passes/attach-loss.onnxtext

@@ -3,21 +3,21 @@
 // follows its dtypes.
 //
 //   before   fp32 nodes
-//   after    every node runs in the dtype of its class; casts stand before it, one per (value,
+//   after    every node runs in the dtype of its class; one cast stands before it per (value,
 //   dtype)
 //
 // One sweep in order, so that a node sees the dtypes its operands already have:
 //   low      float operands -> the low dtype
 //   fp32     float operands -> fp32
-//   widest   float operands -> the widest among them; a rank-0 operand, or a one-element constant,
-//   does not promote another
-//            operand of more elements (PyTorch's 0-dim rule)
+//   widest   float operands -> the widest among them; one of rank 0, or a one-element constant,
+//   does
+//            not promote another of more elements (PyTorch's 0-dim rule)
 //   follow   float operands -> the dtype of slot 0
 // Slots that the op's row keeps in fp32 are never lowered. Doubles are left alone. A constant with
-// finite values outside the range of float16 keeps its node in fp32; so does a logarithm that is
-// taken of a probability, which would be 0 or 1 in 16 bits. A weight's cast sits at the parameter:
-// it is hoisted through pure data movement. Rules of a policy file come first, the row's column of
-// the base policy after. Test: test/passes/autocast.onnxtext
+// finite values outside the range of the low type keeps its node in fp32; so does a logarithm that
+// is taken of a probability, which would be 0 or 1 in 16 bits. A weight's cast sits at the
+// parameter: it is hoisted through pure data movement. Rules of a policy file come first, the row's
+// column of the base policy after. Test: test/passes/autocast.onnxtext
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -110,7 +110,6 @@ class Autocaster {
 
  private:
   // ---- which class
-  // ---------------------------------------------------------------------------------------------------
 
   std::vector<std::string> ValueNames(const std::vector<NodeId>& order) const {
     std::vector<std::string> names;
@@ -249,7 +248,6 @@ class Autocaster {
   }
 
   // ---- which dtype
-  // ---------------------------------------------------------------------------------------------------
 
   bool Castable(const ir::Node& node, size_t i) const {
     if (node.inputs[i] == kNone) return false;
@@ -305,10 +303,15 @@ class Autocaster {
     return false;
   }
 
-  // A constant operand with a finite value that float16 cannot hold. A slot that stays fp32 holds
-  // it.
+  // What becomes infinite in the low type: the lowest fp32 number of a mask does so in bfloat16,
+  // too.
+  double LargestLow() const { return low_ == DType::kFloat16 ? policy_.init_abs_max : 0x1.FEp127; }
+
+  // A constant operand with a finite value that the low type cannot hold. A slot that stays fp32
+  // holds it.
   Result<bool> OutOfRange(const ir::Node& node) {
-    if (low_ != DType::kFloat16 || policy_.init_abs_max == 0) return false;
+    if (!IsLow(low_) || policy_.init_abs_max == 0) return false;
+    const double smallest = low_ == DType::kFloat16 ? 0x1p-24 : 0;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       if (!Castable(node, i) || KeptFp32(*node.op, i)) continue;
       AMPC_ASSIGN(const bool large, IsLargeState(node.inputs[i]));
@@ -316,7 +319,7 @@ class Autocaster {
       const HostTensor* c = g_.ConstantOf(node.inputs[i]);
       for (int64_t k = 0; c != nullptr && k < c->elements(); ++k) {
         const double v = std::abs(c->GetDouble(k));
-        if (std::isfinite(v) && v != 0 && (v > policy_.init_abs_max || v < 0x1p-24)) return true;
+        if (std::isfinite(v) && v != 0 && (v > LargestLow() || v < smallest)) return true;
       }
     }
     return false;
@@ -336,7 +339,7 @@ class Autocaster {
       AMPC_ASSIGN(const double largest, LargestOf(state));
       known = largest_.emplace(s, largest).first;
     }
-    return known->second > policy_.init_abs_max;
+    return known->second > LargestLow();
   }
 
   Status Visit(NodeId n) {
@@ -351,7 +354,8 @@ class Autocaster {
     if (d.cls != CastClass::kFp32) {
       AMPC_ASSIGN(const bool out_of_range, OutOfRange(node));
       if (out_of_range)
-        d = {CastClass::kFp32, "a constant operand lies outside the range of float16"};
+        d = {CastClass::kFp32,
+             fmt::format("a constant operand lies outside the range of {}", Name(low_))};
     }
     if (d.cls != CastClass::kFp32 && !d.asked_for && node.op->traits.probability &&
         IntoLogarithm(node.outputs[0]))
@@ -394,7 +398,8 @@ class Autocaster {
                                    fmt::format("{}: {}", Name(target), d.why));
     }
     AMPC_TRY(Reinferred(n));
-    return wide ? Narrow(n, target) : Status();
+    // A comparison gives bool.
+    return wide && IsFloat(g_.type(node.outputs[0]).dtype) ? Narrow(n, target) : Status();
   }
 
   // The result of a node that computes in fp32, as every reader sees it: rounded once.
@@ -417,7 +422,6 @@ class Autocaster {
   }
 
   // ---- casts
-  // ---------------------------------------------------------------------------------------------------------
 
   // The value in another dtype: one cast per value and dtype, before its first use. A cast of a
   // parameter that data movement stands between is made at the parameter, and the movement repeated

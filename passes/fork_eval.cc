@@ -93,7 +93,9 @@ Result<int64_t> BatchOf(const ir::Graph& g) {
 bool RowsAreSamples(const ir::Graph& g, int64_t batch) {
   const auto& outputs = g.outputs();
   return std::all_of(outputs.begin(), outputs.end(), [&](const ir::OutputInfo& out) {
-    return !IsPerSample(out.name) || g.type(out.value).dims[0] == batch;
+    if (!IsPerSample(out.name)) return true;
+    const Dims& dims = g.type(out.value).dims;  // none: one number for the batch
+    return !dims.empty() && dims[0] == batch;
   });
 }
 

@@ -90,7 +90,6 @@ class Fuser {
   }
 
   // ---- elementwise groups
-  // ----------------------------------------------------------------------------------------------
 
   // True when the node has a program: it may join a group.
   static bool HasProgram(const ir::Node& node) {

@@ -2,8 +2,8 @@
 // Updates masters and moments, predicated on found_inf, and steps the learning-rate schedule.
 //
 //   before   apply: "grad:<state>", "found_inf" = outputs
-//   after    apply: next of every trained weight and its moments, of counter "applied_steps"; "lr",
-//   "applied" = outputs
+//   after    apply: next of every trained weight and its moments, of counter "applied_steps";
+//            "lr", "applied" = outputs
 //
 // An update that the model brings along (graph `update`) goes into `apply` instead.
 //
@@ -166,29 +166,27 @@ class OptimizerBuilder {
     g_.SetOutput("applied", next);
   }
 
-  // lr * factor(applied steps), in double. p = progress after the warm-up, 0 to 1.
+  // lr * f(applied steps), in double; before the end of the warm-up lr times its share.
   ValueId ScheduledLr(const std::string& lr_name) {
     const ValueId lr = Hyper(lr_name, o_.lr);
     using Kind = ScheduleSpec::Kind;
     if (s_.kind == Kind::kConstant && s_.warmup == 0) return lr;
-    const ValueId warmup = Hyper("lr_schedule.warmup", static_cast<double>(s_.warmup));
-    std::string factor = "1";
-    ValueId a = warmup, c = warmup;
+    // x0, x1, x2 of the program; what f needs besides follows as x3 and x4.
+    std::vector<ValueId> operands = {lr, applied_,
+                                     Hyper("lr_schedule.warmup", static_cast<double>(s_.warmup))};
+    std::string f = "f = 1";
     if (s_.kind == Kind::kLinear || s_.kind == Kind::kCosine) {
-      a = Hyper("lr_schedule.total", static_cast<double>(s_.total), s_.total < 0);
-      c = Hyper("lr_schedule.end_factor", s_.end_factor);
-      const std::string_view shape =
-          s_.kind == Kind::kLinear ? "1 - p" : "0.5 * (1 + cos(3.14159265358979323846 * p))";
-      factor = fmt::format(
-          "p = min(1, max(0, (x1 - x2) / max(1, x3 - x2))); f = x4 + (1 - x4) * ({})", shape);
+      operands.push_back(Hyper("lr_schedule.total", static_cast<double>(s_.total), s_.total < 0));
+      operands.push_back(Hyper("lr_schedule.end_factor", s_.end_factor));
+      f = fmt::format(
+          "p = min(1, max(0, (x1 - x2) / max(1, x3 - x2))); f = x4 + (1 - x4) * ({})",
+          s_.kind == Kind::kLinear ? "1 - p" : "0.5 * (1 + cos(3.14159265358979323846 * p))");
     } else if (s_.kind == Kind::kStep) {
-      a = Hyper("lr_schedule.step_size", static_cast<double>(s_.step_size));
-      c = Hyper("lr_schedule.gamma", s_.gamma);
-      factor = "f = pow(x4, floor(max(0, x1 - x2) / x3))";
+      operands.push_back(Hyper("lr_schedule.step_size", static_cast<double>(s_.step_size)));
+      operands.push_back(Hyper("lr_schedule.gamma", s_.gamma));
+      f = "f = pow(x4, floor(max(0, x1 - x2) / x3))";
     }
-    if (factor == "1") factor = "f = 1";
-    const std::string expr = factor + "; y0 = x0 * where(x1 < x2, (x1 + 1) / x2, f)";
-    return b_.Map(expr, {lr, applied_, warmup, a, c}, DType::kFloat64);
+    return b_.Map(f + "; y0 = x0 * where(x1 < x2, (x1 + 1) / x2, f)", operands, DType::kFloat64);
   }
 
   ValueId WeightDecay(const Group& group) {

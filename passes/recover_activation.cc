@@ -21,7 +21,6 @@ using ir::NodeId;
 using ir::ValueId;
 
 // ---- polynomials
-// ---------------------------------------------------------------------------------------------------------
 
 using Polynomial = std::array<double, 4>;  // coefficients of 1, x, x^2, x^3
 
@@ -96,7 +95,6 @@ bool IsPolynomial(Match& m, ValueId v, ValueId x, const Polynomial& expected) {
 }
 
 // ---- products
-// ---------------------------------------------------------------------------------------------------------
 
 struct Product {
   double number = 1;
@@ -126,7 +124,6 @@ void ReadFactors(Match& m, ValueId v, bool root, Product& product, int depth = 4
 }
 
 // ---- Gelu
-// ---------------------------------------------------------------------------------------------------------
 
 // 0.5 * x * (1 + f(polynomial of x)), f at the anchor.
 Status RecoverGeluOf(Match& m, const Polynomial& argument, std::string_view approximate) {

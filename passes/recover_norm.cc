@@ -21,7 +21,6 @@ using ir::NodeId;
 using ir::ValueId;
 
 // ---- layer and RMS norm
-// ---------------------------------------------------------------------------------------------------------
 
 // The first axis of a mean over the last ones whose axes stay as 1; nothing for another mean.
 std::optional<int64_t> FirstAxis(const Match& m, NodeId mean) {
@@ -149,7 +148,6 @@ Status RecoverNormOf(Match& m, ValueId d, int64_t axis, bool rms) {
 }
 
 // ---- group norm
-// ---------------------------------------------------------------------------------------------------------
 
 bool IsFilled(const Match& m, ValueId v, double value) {
   const HostTensor* t = m.Constant(v);

@@ -27,6 +27,8 @@ Status SetTrainMode(ir::Module& module, PassContext& context) {
       break;
   }
   options.bn_unbiased = context.options.bn_unbiased;
+  std::vector<std::string> notes;
+  options.notes = &notes;
   for (ir::NodeId n : g.Order()) {
     const ModeFn mode = g.node(n).op->mode;
     if (mode == nullptr) continue;
@@ -35,6 +37,7 @@ Status SetTrainMode(ir::Module& module, PassContext& context) {
     Status status = mode(g, n, b, options);
     if (!status.ok()) return std::move(status).At(label);
   }
+  for (std::string& note : notes) context.diagnostics.Note(std::move(note));
   SeparateStreams(g);
   return CountDraws(g);
 }

@@ -29,6 +29,8 @@ class Device {
   virtual std::string_view name() const = 0;  ///< "cpu", "cuda:0", "null"
   virtual std::string Describe() const = 0;   ///< "AMD EPYC, 2 threads, avx512_bf16, oneDNN 3.2"
   virtual DeviceKind kind() const = 0;
+  /// Products of bf16 have instructions of their own: without them fp32 is faster.
+  virtual bool multiplies_bf16() const { return true; }
   virtual const KernelRegistry& kernels() const = 0;
   virtual PrepareOptions prepare_options() const = 0;
 

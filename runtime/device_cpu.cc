@@ -64,6 +64,11 @@ std::string CpuName() {
   return "CPU";
 }
 
+bool HasIsa(dnnl_cpu_isa_t effective, dnnl_cpu_isa_t wanted) {
+  const auto bits = static_cast<unsigned>(wanted);
+  return (static_cast<unsigned>(effective) & bits) == bits;
+}
+
 /// The names of the instruction sets that oneDNN dispatches to, best first.
 std::string_view IsaName(dnnl_cpu_isa_t isa) {
   struct Row {
@@ -82,9 +87,7 @@ std::string_view IsaName(dnnl_cpu_isa_t isa) {
       {dnnl_cpu_isa_sse41, "sse4.1"},
   };
   for (const Row& row : kRows) {
-    if ((static_cast<unsigned>(isa) & static_cast<unsigned>(row.isa)) ==
-        static_cast<unsigned>(row.isa))
-      return row.name;
+    if (HasIsa(isa, row.isa)) return row.name;
   }
   return "x86-64";
 }
@@ -105,6 +108,9 @@ class CpuDevice : public Device {
                        v->major, v->minor);
   }
   DeviceKind kind() const override { return DeviceKind::kCpu; }
+  bool multiplies_bf16() const override {
+    return HasIsa(dnnl_get_effective_cpu_isa(), dnnl_cpu_isa_avx512_core_bf16);
+  }
   const KernelRegistry& kernels() const override { return registry_; }
   PrepareOptions prepare_options() const override {
     return {options_.threads, options_.deterministic, options_.reference_only};

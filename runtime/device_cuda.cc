@@ -107,7 +107,6 @@ class CudaDevice : public Device {
 };
 
 // ---- life
-// -------------------------------------------------------------------------------------------------------------
 
 Status CudaDevice::Open() {
   AMPC_CUDA(cudaSetDevice(index_));
@@ -158,7 +157,6 @@ void CudaDevice::DropGraphs() {
 }
 
 // ---- memory
-// -----------------------------------------------------------------------------------------------------------
 
 Result<void*> CudaDevice::Allocate(int64_t bytes) {
   void* memory = nullptr;
@@ -234,7 +232,6 @@ Status CudaDevice::CopyToHost(void* destination, const void* source, int64_t byt
 }
 
 // ---- runs
-// -------------------------------------------------------------------------------------------------------------
 
 Status CudaDevice::BeginRun(int program) {
   if (stage_open_) {

@@ -39,7 +39,9 @@ int64_t PeakResidentBytes() {
 
 std::string ClosingLine(const RunResult& r) {
   if (!r.stopped.empty()) return fmt::format("stopped: step {}, {}", r.steps, r.stopped);
-  std::string line = fmt::format("done: {} steps, {} applied", r.steps, r.applied);
+  std::string line = r.steps == 0 && r.evaluated >= 0
+                         ? "done: evaluated"
+                         : fmt::format("done: {} steps, {} applied", r.steps, r.applied);
   if (r.first_loss && r.last_loss)
     line += fmt::format(", loss {} -> {}", Short(*r.first_loss), Short(*r.last_loss));
   // The loss of the evaluation is told where nothing else says how good the model is.

@@ -36,6 +36,7 @@ class Session {
   Status ReadPlan();
   Status CheckOutputs();
   Status CheckApart() const;
+  Status CheckSource(const std::string& target) const;
   Status CheckNeeds(std::string_view flag, bool has, std::string_view what) const;
   Status OpenData();
   Status ChooseSteps();
@@ -138,6 +139,7 @@ Status Session::CheckOutputs() {
     if (std::string file = settings_.Text(flag); !file.empty()) AMPC_TRY(CheckWritable(flag, file));
   }
   AMPC_TRY(CheckApart());
+  AMPC_TRY(CheckSource(settings_.Text("export-model")));
   std::string dir = settings_.Text("checkpoint-dir");
   bool resume = settings_.Switch("resume");
   if (dir.empty() && resume) return UsageError("E0973", "--resume needs --checkpoint-dir DIR");
@@ -178,6 +180,20 @@ Status Session::CheckApart() const {
   return {};
 }
 
+/// The model that the plan was compiled from would be gone: a file of its name, older than the
+/// plan.
+Status Session::CheckSource(const std::string& target) const {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (target.empty() || fs::path(target).filename() != plan_.source_name) return {};
+  const auto written = fs::last_write_time(target, error);
+  if (error || written > fs::last_write_time(path_, error) || error) return {};
+  return UsageError("E0973",
+                    "--export-model: '{}' has the name of the model that the plan was compiled "
+                    "from and is older than the plan; give another name",
+                    target);
+}
+
 /// A flag that would have no effect is refused. In a recipe it may wait for its partner.
 Status Session::CheckNeeds(std::string_view flag, bool has, std::string_view what) const {
   if (has || settings_.origin(flag) != Origin::kFlag) return {};
@@ -207,6 +223,8 @@ Status Session::OpenData() {
   bool pad = eval_feeds_.valid >= 0 || FindSums(eval).empty();
   AMPC_ASSIGN(eval_data_, OpenEvalData(plan_, eval_feeds_, settings_, pad, loader_));
   if (train_data_ == nullptr) note_vocabularies(*eval_data_);
+  if (!programs_.trains() && FindSums(eval).empty() && !settings_.Given("fetch"))
+    Note("the plan has no loss and no metric: --fetch GLOB --fetch-out FILE.npz keeps its outputs");
   if (eval_data_->dropped_samples() > 0)
     Note("evaluation: the last {} samples are left out, since this loss cannot be masked",
          eval_data_->dropped_samples());
@@ -254,12 +272,7 @@ Status Session::PrepareDevice() {
   Note("memory: states {}, feeds {}, constants {}, block {}, private {}, workspace {}; {} in all",
        FormatBytes(m.states), FormatBytes(m.feeds), FormatBytes(m.constants), FormatBytes(m.block),
        FormatBytes(m.private_), FormatBytes(m.workspace), FormatBytes(m.total()));
-  // The names of instruction sets that have bf16 products: what the device says of itself.
-  std::string about = device_->Describe();
-  bool has_bf16 = about.find("bf16") != std::string::npos ||
-                  about.find("amx") != std::string::npos ||
-                  about.find("avx512_fp16") != std::string::npos;
-  if (plan_.precision == "bf16" && device_->name() == "cpu" && !has_bf16)
+  if (plan_.precision == "bf16" && !device_->multiplies_bf16())
     Note("warning: this CPU has no bf16 instructions; fp32 is likely to be faster");
   if (settings_.Switch("verbose")) {
     for (const Dataset* data : {train_data_.get(), eval_data_.get()}) {

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs everything that building and testing ampc needs, on Debian 12 or Ubuntu (22.04, 24.04), as root or with sudo.
 #
-#   scripts/bootstrap.sh            a few minutes the first time, well under a second after that
+#   scripts/bootstrap.sh                    a few minutes the first time, well under a second after that
+#   scripts/bootstrap.sh --without-fuzzing  without clang, which only the fuzz targets need
 #
 # Where things go: distribution packages by apt; the rest into ${AMPC_CACHE:-$HOME/.cache/ampc}:
 #   deps/   oneDNN 3.2 and the cudnn-frontend headers (archives pinned by hash), ONNX 1.23.2 (built here)
@@ -98,7 +99,7 @@ if [[ ${AMPC_SKIP_APT:-0} != 1 ]]; then
     "install the counterparts of: ${PACKAGES[*]} llvm-14-tools (FileCheck)" "then run AMPC_SKIP_APT=1 $0"
   mapfile -t wanted < <(missing_packages "${PACKAGES[@]}"; filecheck_package)
   ((${#wanted[@]} == 0)) || install_packages "${wanted[@]}"
-  if ! fuzz_cxx >/dev/null && ! have no-clang; then
+  if [[ ${1:-} != --without-fuzzing ]] && ! fuzz_cxx >/dev/null && ! have no-clang; then
     mapfile -t wanted < <(clang_packages)
     if ((${#wanted[@]} > 0)); then
       install_packages "${wanted[@]}"

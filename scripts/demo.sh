@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-scripts/bootstrap.sh
+scripts/bootstrap.sh --without-fuzzing
 source "${AMPC_CACHE:-$HOME/.cache/ampc}/env.sh"
 mkdir -p build
 cmake --preset release >build/release.configure.log 2>&1 || { cat build/release.configure.log; exit 1; }

@@ -110,8 +110,30 @@ bool IsCast(const plan::Program& p, const plan::Call& call) {
   return low(call.inputs[0]) || low(call.outputs[0]);
 }
 
+std::string PrecisionName(const Settings& settings, const CompileOptions& options) {
+  return EvaluatesInFp32(options) ? "fp32" : settings.Text("precision");
+}
+
+// Loss, optimizer, rate: what trains it, the defaults included.
+void PrintTraining(const Settings& settings, const CompileOptions& options) {
+  std::vector<std::string> losses;
+  for (const Option& loss : settings.All("loss")) losses.push_back(loss.ToString());
+  std::printf("loss        %s\n", losses.empty()
+                                      ? "the model's own"
+                                      : fmt::format("{}", fmt::join(losses, " + ")).c_str());
+  if (!options.artifacts.empty() || losses.empty()) return;  // the model says how it is updated
+  std::printf("update      %s, lr %s, schedule %s", settings.Find("optimizer")->ToString().c_str(),
+              settings.Text("lr").c_str(), settings.Find("lr-schedule")->ToString().c_str());
+  if (options.accumulate > 1)
+    std::printf(", %lld micro-batches each", static_cast<long long>(options.accumulate));
+  for (const char* flag : {"clip-norm", "clip-value"}) {
+    if (settings.Given(flag)) std::printf(", %s %s", flag, settings.Text(flag).c_str());
+  }
+  std::printf("\n");
+}
+
 // What was compiled, in a few lines.
-void PrintSummary(const Compiled& c, const CompileOptions& options) {
+void PrintSummary(const Compiled& c, const Settings& settings, const CompileOptions& options) {
   int64_t trained = 0, elements = 0;
   for (const ir::StateVar& s : c.module->states) {
     if (s.trainable) {
@@ -123,7 +145,9 @@ void PrintSummary(const Compiled& c, const CompileOptions& options) {
   if (!options.forward_only)
     std::printf("parameters  %lld tensors, %lld elements\n", static_cast<long long>(trained),
                 static_cast<long long>(elements));
-  std::printf("precision   %s, policy %s\n", c.plan.precision.c_str(), options.policy.name.c_str());
+  if (!options.forward_only) PrintTraining(settings, options);
+  std::printf("precision   %s, policy %s\n", PrecisionName(settings, options).c_str(),
+              options.policy.name.c_str());
   for (const plan::Program& p : c.plan.programs) {
     int64_t casts = 0;
     for (const plan::Call& call : p.calls) casts += IsCast(p, call) ? 1 : 0;
@@ -140,7 +164,7 @@ void PrintSummary(const Compiled& c, const CompileOptions& options) {
 Status FillPlan(const Settings& settings, const CompileOptions& options, const std::string& output,
                 plan::Plan& plan) {
   plan.producer = VersionText(Tool::kAmpc);
-  plan.precision = EvaluatesInFp32(options) ? "fp32" : settings.Text("precision");
+  plan.precision = PrecisionName(settings, options);
   plan.policy_name = options.policy.name;
   plan.policy_text = PolicyText(options.policy);
   plan.policy_hash = PolicyHash(options.policy);
@@ -236,7 +260,7 @@ Status Run(const Settings& settings) {
   if (diagnostics.explaining) AMPC_TRY(PrintExplanation(diagnostics, settings.Text("explain")));
   AMPC_TRY(Write(settings, options, passes.stopped(), *compiled));
   if (compiled->lowered && settings.Text("emit") == "plan" && !settings.Switch("quiet"))
-    PrintSummary(*compiled, options);
+    PrintSummary(*compiled, settings, options);
   return {};
 }
 

@@ -21,18 +21,29 @@ Result<std::vector<double>> NumbersOrFile(const Option& option, std::string_view
   return values;
 }
 
+// What a word of a flag's choices stands for. The parser has refused other words: one that is
+// missing here was added to the table of flags alone.
+template <typename T>
+Result<T> Meaning(std::string_view word,
+                  std::initializer_list<std::pair<std::string_view, T>> words) {
+  for (const auto& [name, meaning] : words) {
+    if (name == word) return meaning;
+  }
+  return InternalError("E9999", "nothing stands for the choice '{}'", word);
+}
+
 Result<LossSpec> LossFrom(const Option& o) {
   using Kind = LossSpec::Kind;
   LossSpec loss;
-  loss.kind = o.head == "cross-entropy" ? Kind::kCrossEntropy
-              : o.head == "nll"         ? Kind::kNll
-              : o.head == "mse"         ? Kind::kMse
-              : o.head == "l1"          ? Kind::kL1
-              : o.head == "smooth-l1"   ? Kind::kSmoothL1
-              : o.head == "huber"       ? Kind::kHuber
-              : o.head == "bce-logits"  ? Kind::kBceLogits
-              : o.head == "kl-div"      ? Kind::kKlDiv
-                                        : Kind::kOutput;
+  AMPC_ASSIGN(loss.kind, Meaning<Kind>(o.head, {{"cross-entropy", Kind::kCrossEntropy},
+                                                {"nll", Kind::kNll},
+                                                {"mse", Kind::kMse},
+                                                {"l1", Kind::kL1},
+                                                {"smooth-l1", Kind::kSmoothL1},
+                                                {"huber", Kind::kHuber},
+                                                {"bce-logits", Kind::kBceLogits},
+                                                {"kl-div", Kind::kKlDiv},
+                                                {"output", Kind::kOutput}}));
   if (o.Has("input")) loss.input = o.Text("input");
   if (o.Has("target")) loss.target = o.Text("target");
   if (o.Has("axis")) loss.axis = o.Int("axis");
@@ -51,9 +62,10 @@ Result<LossSpec> LossFrom(const Option& o) {
 Result<OptimizerSpec> OptimizerFrom(const Settings& s) {
   const Option& o = *s.Find("optimizer");
   OptimizerSpec spec;
-  spec.kind = o.head == "sgd"    ? OptimizerSpec::Kind::kSgd
-              : o.head == "adam" ? OptimizerSpec::Kind::kAdam
-                                 : OptimizerSpec::Kind::kAdamW;
+  using Kind = OptimizerSpec::Kind;
+  AMPC_ASSIGN(
+      spec.kind,
+      Meaning<Kind>(o.head, {{"sgd", Kind::kSgd}, {"adam", Kind::kAdam}, {"adamw", Kind::kAdamW}}));
   spec.lr = *s.Number("lr");
   if (o.Has("momentum")) spec.momentum = o.Number("momentum");
   if (o.Has("dampening")) spec.dampening = o.Number("dampening");
@@ -79,14 +91,14 @@ Result<OptimizerSpec> OptimizerFrom(const Settings& s) {
   return spec;
 }
 
-ScheduleSpec ScheduleFrom(const Settings& s) {
+Result<ScheduleSpec> ScheduleFrom(const Settings& s) {
   using Kind = ScheduleSpec::Kind;
   const Option& o = *s.Find("lr-schedule");
   ScheduleSpec spec;
-  spec.kind = o.head == "linear"   ? Kind::kLinear
-              : o.head == "cosine" ? Kind::kCosine
-              : o.head == "step"   ? Kind::kStep
-                                   : Kind::kConstant;
+  AMPC_ASSIGN(spec.kind, Meaning<Kind>(o.head, {{"constant", Kind::kConstant},
+                                                {"linear", Kind::kLinear},
+                                                {"cosine", Kind::kCosine},
+                                                {"step", Kind::kStep}}));
   spec.warmup = o.Int("warmup");
   if (o.Has("total")) spec.total = o.Int("total");
   if (o.Has("end_factor")) spec.end_factor = o.Number("end_factor");
@@ -118,13 +130,6 @@ ScalerSpec ScalerFrom(const Settings& s, Precision precision) {
   return spec;
 }
 
-Precision PrecisionFrom(const std::string& name) {
-  return name == "fp32"   ? Precision::kFp32
-         : name == "fp16" ? Precision::kFp16
-         : name == "fp64" ? Precision::kFp64
-                          : Precision::kBf16;
-}
-
 }  // namespace
 
 Result<CompileOptions> CompileOptionsFrom(const Settings& s) {
@@ -135,19 +140,22 @@ Result<CompileOptions> CompileOptionsFrom(const Settings& s) {
   }
   for (const Option& metric : s.All("metric")) {
     using Kind = MetricSpec::Kind;
-    const Kind kind = metric.head == "accuracy"     ? Kind::kAccuracy
-                      : metric.head == "perplexity" ? Kind::kPerplexity
-                                                    : Kind::kMae;
+    AMPC_ASSIGN(const Kind kind, Meaning<Kind>(metric.head, {{"accuracy", Kind::kAccuracy},
+                                                             {"perplexity", Kind::kPerplexity},
+                                                             {"mae", Kind::kMae}}));
     o.metrics.push_back({kind, kind == Kind::kAccuracy ? metric.Int("k") : 1});
   }
   o.trainable = s.Texts("trainable");
   o.freeze = s.Texts("freeze");
   AMPC_ASSIGN(o.optimizer, OptimizerFrom(s));
-  o.schedule = ScheduleFrom(s);
+  AMPC_ASSIGN(o.schedule, ScheduleFrom(s));
   for (std::string_view flag : {"optimizer", "lr-schedule", "no-decay", "param-group"})
     o.own_update = o.own_update || s.Given(flag);
   o.own_lr = s.Given("lr");
-  o.precision = PrecisionFrom(s.Text("precision"));
+  AMPC_ASSIGN(o.precision, Meaning<Precision>(s.Text("precision"), {{"fp32", Precision::kFp32},
+                                                                    {"bf16", Precision::kBf16},
+                                                                    {"fp16", Precision::kFp16},
+                                                                    {"fp64", Precision::kFp64}}));
   AMPC_ASSIGN(o.policy, LoadPolicy(s.Text("policy")));
   o.scaler = ScalerFrom(s, o.precision);
   o.clip_norm = s.Number("clip-norm").value_or(0);
@@ -162,11 +170,11 @@ Result<CompileOptions> CompileOptionsFrom(const Settings& s) {
       o.dims.emplace_back(dim.name, size);
     }
   }
-  const std::string mode = s.Text("train-mode");
   using Mode = CompileOptions::TrainMode;
-  o.train_mode = mode == "preserve"      ? Mode::kPreserve
-                 : mode == "frozen-eval" ? Mode::kFrozenEval
-                                         : Mode::kTrain;
+  AMPC_ASSIGN(o.train_mode,
+              Meaning<Mode>(s.Text("train-mode"), {{"train", Mode::kTrain},
+                                                   {"preserve", Mode::kPreserve},
+                                                   {"frozen-eval", Mode::kFrozenEval}}));
   o.bn_unbiased = s.Text("bn-var") == "unbiased";
   o.wgrad_fp32 = s.Text("wgrad") == "fp32";
   o.eval_same = s.Text("eval-precision") == "same";

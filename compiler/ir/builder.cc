@@ -106,11 +106,11 @@ ValueId Builder::ReduceToDims(ValueId v, std::span<const int64_t> dims) {
   return Reshape(ReduceSum(v, std::move(axes), true), dims);
 }
 
-ValueId Builder::Map(std::string_view expr, std::initializer_list<ValueId> inputs, DType to,
+ValueId Builder::Map(std::string_view expr, std::span<const ValueId> inputs, DType to,
                      Attrs params) {
   params.Set("expr", std::string(expr));
   params.Set("to", std::vector<int64_t>{static_cast<int64_t>(to)});
-  return Own("Map", inputs, std::move(params));
+  return Op(kOwnDomain, "Map", inputs, std::move(params));
 }
 
 }  // namespace ampc::ir

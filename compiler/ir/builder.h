@@ -62,8 +62,11 @@ class Builder {
   /// Sums the axes along which `dims` was broadcast to v's dims: the adjoint of broadcasting.
   ValueId ReduceToDims(ValueId v, std::span<const int64_t> dims);
   /// Own op Map: program over `inputs`, output dtype `to` (kernels/expr.h).
+  ValueId Map(std::string_view expr, std::span<const ValueId> inputs, DType to, Attrs params = {});
   ValueId Map(std::string_view expr, std::initializer_list<ValueId> inputs, DType to,
-              Attrs params = {});
+              Attrs params = {}) {
+    return Map(expr, std::span(inputs.begin(), inputs.size()), to, std::move(params));
+  }
 
   const TensorType& type(ValueId v) const { return graph_.type(v); }
   bool failed() const { return !status_.ok(); }

@@ -320,6 +320,10 @@ Status Parser::MakeNode(const OpDef& op, Attrs attrs, const std::vector<ValueId>
   if (const auto missing = MissingInput(op, inputs)) {
     return Fail(offset, "E0126", "{} can't do without input {}", op.name, *missing);
   }
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (!outputs[i].name.empty() || MayLackOutput(op, i)) continue;
+    return Fail(offset, "E0126", "{} can't do without output {}", op.name, i);
+  }
   std::vector<TypeId> input_types;
   std::vector<const HostTensor*> constants;
   for (ValueId v : inputs) {

@@ -338,6 +338,9 @@ Status GraphVerifier::Arities() const {
     if (const auto missing = MissingInput(*node.op, node.inputs)) {
       return FailAt(n, "V6", "input {} is left out", *missing);
     }
+    if (const auto missing = MissingOutput(*node.op, node.outputs)) {
+      return FailAt(n, "V6", "output {} is left out", *missing);
+    }
   }
   return {};
 }
@@ -519,6 +522,13 @@ std::optional<size_t> MissingInput(const OpDef& op, std::span<const ValueId> inp
   for (size_t i = 0; i < std::min(needed, inputs.size()); ++i) {
     const bool optional = i < 32 && (op.optional_slots >> i & 1) != 0;
     if (inputs[i] == kNone && !optional) return i;
+  }
+  return std::nullopt;
+}
+
+std::optional<size_t> MissingOutput(const OpDef& op, std::span<const ValueId> outputs) {
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (outputs[i] == kNone && !MayLackOutput(op, i)) return i;
   }
   return std::nullopt;
 }

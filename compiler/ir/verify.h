@@ -25,6 +25,8 @@ std::span<const Invariant> Invariants();
 /// number of inputs needs all; only the loss scale of an unscale op is optional: without scaling,
 /// its finite check stays.
 std::optional<size_t> MissingInput(const OpDef& op, std::span<const ValueId> inputs);
+/// The same for outputs (MayLackOutput).
+std::optional<size_t> MissingOutput(const OpDef& op, std::span<const ValueId> outputs);
 
 Status Verify(const Module& module);
 /// One graph of a module whose states are in order.

@@ -269,9 +269,10 @@ bool RuleReplaces(std::string_view op) {
   return row != nullptr && row->replaces;
 }
 
-uint32_t ConstantSlots(std::string_view op) {
+const CanonicalRow& CanonicalRowOf(std::string_view op) {
+  static constexpr CanonicalRow kNone{};
   const CanonicalRow* row = FindRow(op);
-  return row == nullptr ? 0 : row->constant_slots;
+  return row == nullptr ? kNone : *row;
 }
 
 }  // namespace ampc

@@ -59,16 +59,16 @@ CanonicalRule FindCanonicalRule(std::string_view op);
 /// True when the rule can leave a node that needs no row of its own (Shape, Identity, CastLike,
 /// sequences, …).
 bool RuleReplaces(std::string_view op);
-/// Inputs of the op, as bits, at which an initializer is a table and does not train by default.
-uint32_t ConstantSlots(std::string_view op);
-
 // Rules by file.
 struct CanonicalRow {
   std::string_view op;
-  CanonicalRule rule;
+  CanonicalRule rule = nullptr;
   bool replaces = false;        ///< no node of this op is left
-  uint32_t constant_slots = 0;  ///< bit i: an initializer at input i is a table, not a parameter
+  uint32_t constant_slots = 0;  ///< bit i: input i is known at compile time, no gradient reaches it
+  uint32_t table_slots = 0;     ///< bit i: an initializer at input i is a table, not a parameter
 };
+/// The row of an op of domain ""; one without a rule when there is none.
+const CanonicalRow& CanonicalRowOf(std::string_view op);
 std::span<const CanonicalRow>
 FormRules();  // canonical.cc: attributes that became inputs, changed defaults
 std::span<const CanonicalRow> ValueRules();      // canonical_values.cc: constants, types, sequences

@@ -342,7 +342,7 @@ Status RotaryEmbedding(CanonicalContext& c, SourceNode& n) {
 
 constexpr CanonicalRow kRules[] = {
     {"Attention", Attention, true},
-    {"RotaryEmbedding", RotaryEmbedding, true, 0b110},
+    {"RotaryEmbedding", RotaryEmbedding, true, 0, 0b110},
 };
 
 }  // namespace

@@ -83,6 +83,21 @@ Status CheckWindow(const Attrs& attrs, const Dims& x) {
                   ToString(x));
 }
 
+// AveragePool's padding has to be smaller than its window, which a dilated one that hangs over the
+// end, or SAME, can ask for more than: then x is padded with zeros before.
+ValueId PaddedWhereWide(CanonicalContext& c, ValueId x, const std::vector<int64_t>& kernel,
+                        std::vector<int64_t>& pads) {
+  bool wide = false;
+  for (size_t i = 0; i < pads.size(); ++i) wide = wide || pads[i] >= kernel[i % kernel.size()];
+  if (!wide || c.b.failed()) return x;
+  std::vector<int64_t> all(4 + pads.size(), 0);
+  const auto half = static_cast<int64_t>(kernel.size());
+  std::copy_n(pads.begin(), half, all.begin() + 2);
+  std::copy_n(pads.begin() + half, half, all.begin() + half + 4);
+  std::fill(pads.begin(), pads.end(), 0);
+  return c.b.Op("Pad", {x, c.b.Ints(all), c.b.Scalar(c.graph.type(x).dtype, 0)});
+}
+
 // The sum over a window is its average, padding counted, times its size.
 Status LpPool(CanonicalContext& c, SourceNode& n) {
   const ir::TensorType x = c.type(n, 0);
@@ -98,10 +113,11 @@ Status LpPool(CanonicalContext& c, SourceNode& n) {
     pads[i + kernel.size()] = axis.end;
     size *= static_cast<double>(kernel[i]);
   }
+  const ValueId x_p = PaddedWhereWide(c, Powered(c, n.inputs[0], p), kernel, pads);
   Attrs window{{"kernel_shape", kernel}, {"pads", pads}, {"count_include_pad", int64_t{1}}};
   for (const char* name : {"strides", "dilations"})
     window.Set(name, n.attrs.Ints(name, std::vector<int64_t>(kernel.size(), 1)));
-  const ValueId average = c.b.Op("AveragePool", {Powered(c, n.inputs[0], p)}, std::move(window));
+  const ValueId average = c.b.Op("AveragePool", {x_p}, std::move(window));
   if (c.b.failed()) return c.b.TakeStatus();
   const ValueId sum = c.b.Mul(average, c.b.Scalar(c.graph.type(average).dtype, size));
   n.Replace(Root(c, sum, p));

@@ -195,10 +195,17 @@ Status CanonicalPadMode(CanonicalContext& c, SourceNode& n) {
 
 namespace {
 
+// The name that ScatterElements had before opset 11.
+Status Scatter(CanonicalContext&, SourceNode& n) {
+  n.op = "ScatterElements";
+  return {};
+}
+
 constexpr CanonicalRow kRules[] = {
     {"DepthToSpace", DepthToSpace, true}, {"SpaceToDepth", SpaceToDepth, true},
     {"Hardmax", Hardmax, true},           {"Compress", Compress, true},
     {"CumProd", CumProd, true},           {"GatherND", GatherND},
+    {"Scatter", Scatter, true},
 };
 
 }  // namespace

@@ -268,7 +268,7 @@ constexpr CanonicalRow kRules[] = {
     {"Identity", Identity, true},
     {"Constant", Constant},
     {"Cast", Cast},
-    {"CastLike", CastLike, true},
+    {"CastLike", CastLike, true, 0b10},
     {"Shape", Shape, true},
     {"Size", Size, true},
     {"ConstantOfShape", ConstantOfShape, true},

@@ -12,6 +12,7 @@
 
 #include "compiler/onnx/source.h"
 #include "compiler/onnx/training.h"
+#include "compiler/ops/op_def.h"
 #include "runtime/config/value.h"
 
 namespace ampc {
@@ -29,23 +30,70 @@ bool Any(const SourceTensor& tensor, bool SourceUse::*which) {
                      [&](const SourceUse& u) { return u.*which; });
 }
 
+// Whether a use reads the tensor itself as a running statistic; Identity nodes are looked through.
+bool ReadsStatistic(const SourceModel& source, const SourceUse& use) {
+  if (use.node < 0 || use.slot < 0 || use.slot >= 32) return false;
+  const onnx::NodeProto& node = source.graph().node(use.node);
+  const OpDef* row = FindOp(DomainOf(node.domain()), node.op_type());
+  return row != nullptr && (row->statistic_slots >> use.slot & 1) != 0;
+}
+
+// Why no step updates a statistic, with a comma in front, or "". BatchNormalization updates all of
+// its statistics or none, and those that are computed have no place to be kept in.
+std::string WhyNotUpdated(const SourceModel& source, const SourceTensor& tensor) {
+  std::string why;
+  for (const SourceUse& use : tensor.uses) {
+    if (!use.statistic) continue;
+    if (!ReadsStatistic(source, use)) {  // a body, a function, or an op that moves its elements
+      const bool moved = use.node >= 0 && use.slot >= 0 &&
+                         source.FindFunction(source.graph().node(use.node)) == nullptr;
+      if (!moved) return "";
+      why = fmt::format(", not updated: read through {}",
+                        DescribeNode(source.graph().node(use.node), source.opsets()));
+      continue;
+    }
+    const onnx::NodeProto& node = source.graph().node(use.node);
+    const OpDef* row = FindOp(DomainOf(node.domain()), node.op_type());
+    std::string computed;
+    for (int i = 0; i < node.input_size() && computed.empty(); ++i) {
+      if ((row->statistic_slots >> i & 1) == 0) continue;
+      const bool kept =
+          std::any_of(source.tensors().begin(), source.tensors().end(), [&](const SourceTensor& t) {
+            return std::any_of(t.uses.begin(), t.uses.end(), [&](const SourceUse& u) {
+              return u.node == use.node && u.slot == i;
+            });
+          });
+      if (!kept) computed = node.input(i);
+    }
+    if (computed.empty()) return "";
+    why = fmt::format(", not updated: '{}' beside it is no initializer", computed);
+  }
+  return why;
+}
+
 // Why a tensor does not train by default; "" when it does.
 struct Standing {
   std::string why_not;
   bool can_train = true;  // a name without wildcards can select it
 };
 
-Result<Standing> StandingOf(SourceTensor& tensor) {
+Result<Standing> StandingOf(const SourceModel& source, SourceTensor& tensor) {
   if (!tensor.is_float())
     return Standing{fmt::format("its type is {}", Name(tensor.data.form.dtype)), false};
   if (tensor.uses.empty()) return Standing{"nothing reads it", false};
   if (Any(tensor, &SourceUse::statistic)) {
     return Standing{
-        fmt::format("a running statistic ({})", FirstUse(tensor, &SourceUse::statistic)), false};
+        fmt::format("a running statistic ({}){}", FirstUse(tensor, &SourceUse::statistic),
+                    WhyNotUpdated(source, tensor)),
+        false};
   }
   if (!Any(tensor, &SourceUse::differentiable)) {
     return Standing{fmt::format("read only where no gradient goes ({})", tensor.uses.front().where),
                     false};
+  }
+  if (!Any(tensor, &SourceUse::parameter)) {
+    return Standing{fmt::format("no parameter by its nature: a state, a bound or a table ({})",
+                                FirstUse(tensor, &SourceUse::differentiable))};
   }
   if (tensor.data.form.dims.empty()) return Standing{"rank 0, a scalar"};
   const bool scalar = std::all_of(tensor.uses.begin(), tensor.uses.end(),
@@ -199,7 +247,7 @@ Status Classify(SourceModel& source, const CompileOptions& options, Diagnostics&
   std::vector<SourceTensor>& tensors = source.tensors();
   std::vector<Standing> standing;
   for (SourceTensor& tensor : tensors) {
-    AMPC_ASSIGN(Standing s, StandingOf(tensor));
+    AMPC_ASSIGN(Standing s, StandingOf(source, tensor));
     standing.push_back(std::move(s));
   }
   std::vector<bool> selected(tensors.size(), false), frozen(tensors.size(), false);

@@ -63,6 +63,7 @@ class StepWriter {
     NameResults();
     for (const ir::NodeId n : g_.Order()) AMPC_TRY(AddNode(n));
     for (const auto& [from, to] : copies_) AddCopy(names_[static_cast<size_t>(from)], to);
+    for (const auto& [from, to] : wide_outputs_) AddCast(NameOf(from), to, WideType(from));
     AMPC_TRY(functions_.AddTo(model_));
     AddMetadata(name);
     return {};
@@ -129,7 +130,8 @@ class StepWriter {
   // Names of outputs and next values, before any inner value takes one.
   void NameResults() {
     for (const ir::OutputInfo& out : g_.outputs()) {
-      const std::string name = Result(out.value, out.name);
+      const std::string name =
+          IsLowValue(out.value) ? WideResult(out.value, out.name) : Result(out.value, out.name);
       outputs_ += fmt::format("{}{}: {}", outputs_.empty() ? "" : ", ", Json(out.name), Json(name));
     }
     for (const ir::NextInfo& next : g_.nexts()) {
@@ -151,6 +153,15 @@ class StepWriter {
     return name;
   }
 
+  // Numbers for the driver (loss, metrics) are fp32 whatever they were computed in: drivers in
+  // Python cannot read bf16.
+  std::string WideResult(ir::ValueId v, const std::string& wanted) {
+    const std::string name = Take(wanted);
+    DescribeValue(name, WideType(v), out_->add_output());
+    wide_outputs_.emplace_back(v, name);
+    return name;
+  }
+
   void AddCopy(const std::string& from, const std::string& to) {
     onnx::NodeProto* node = out_->add_node();
     node->set_op_type("Identity");
@@ -169,6 +180,7 @@ class StepWriter {
     attribute->set_i(static_cast<int>(type.dtype));
   }
 
+  ir::TensorType WideType(ir::ValueId v) const { return {DType::kFloat32, g_.type(v).dims}; }
   bool IsLowValue(ir::ValueId v) const { return v != kNone && IsLow(g_.type(v).dtype); }
 
   // The value as fp32, cast once.
@@ -176,9 +188,8 @@ class StepWriter {
     std::string& wide = wide_[static_cast<size_t>(v)];
     if (wide.empty()) {
       wide = Take(NameOf(v) + ".wide");
-      const ir::TensorType type{DType::kFloat32, g_.type(v).dims};
-      AddCast(NameOf(v), wide, type);
-      DescribeValue(wide, type, out_->add_value_info());
+      AddCast(NameOf(v), wide, WideType(v));
+      DescribeValue(wide, WideType(v), out_->add_value_info());
     }
     return wide;
   }
@@ -223,8 +234,7 @@ class StepWriter {
         continue;
       }
       narrow.emplace_back(v, Take(name + ".unrounded"));
-      DescribeValue(narrow.back().second, {DType::kFloat32, g_.type(v).dims},
-                    out_->add_value_info());
+      DescribeValue(narrow.back().second, WideType(v), out_->add_value_info());
       proto.add_output(narrow.back().second);
     }
     *out_->add_node() = std::move(proto);
@@ -265,7 +275,7 @@ class StepWriter {
   std::vector<std::string> names_, wide_;  // by ValueId; "" = none yet
   Names value_names_, node_names_;
   std::unordered_set<ir::ValueId> described_;  // values that are graph outputs
-  std::vector<std::pair<ir::ValueId, std::string>> copies_;
+  std::vector<std::pair<ir::ValueId, std::string>> copies_, wide_outputs_;
   std::vector<std::pair<ir::StateId, std::string>> inputs_;
   std::unordered_map<ir::StateId, std::string> next_;
   std::string feeds_, outputs_;  // JSON members

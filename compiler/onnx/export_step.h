@@ -11,7 +11,8 @@
 // The metadata entry kStepMetadata is JSON:
 //   {"format": 1, "graph": "step" | "train" | "apply", "accumulate": K, "precision", "policy",
 //    "feeds": {NAME: {"input", "dtype", "dims"}},
-//    "outputs": {NAME: graph output},                             loss, lr, scale, found_inf, …
+//    "outputs": {NAME: graph output},                             loss, lr, scale, found_inf, …;
+//                                                                 none is fp16 or bf16
 //    "states": {NAME: {"input", "output", "role", "dtype", "dims", "source", "setting", "auto"}}}
 // `input` is null for a state that this graph only writes, `output` for one that it only reads;
 // `auto` is true for a setting without a default, which the driver must feed.

@@ -19,6 +19,33 @@ namespace {
 // what exporters write.
 constexpr int64_t kMaxCalls = 100'000;
 
+bool BuildBodyAt(const onnx::OpSchema& schema, int opset,
+                 const onnx::FunctionBodyBuildContext& context, onnx::FunctionProto& body) {
+  const auto* fixed = schema.HasFunction() ? schema.GetFunction(opset) : nullptr;
+  if (fixed != nullptr) {
+    body = *fixed;
+    return true;
+  }
+  body.Clear();
+  try {
+    return schema.HasContextDependentFunction() &&
+           schema.BuildContextDependentFunction(context, body, opset);
+  } catch (const std::exception&) {
+    return false;  // none for this opset
+  }
+}
+
+// The body of an op in the ops of `opset`. ONNX gave bodies to ops that were there before (Shrink-9
+// has one for opset 18): a later one serves as long as the op is the same.
+bool BuildBody(const onnx::OpSchema& schema, int opset,
+               const onnx::FunctionBodyBuildContext& context, onnx::FunctionProto& body) {
+  for (; SchemaOf(schema.Name(), opset, schema.domain()) == &schema && opset <= NewestOpset();
+       ++opset) {
+    if (BuildBodyAt(schema, opset, context, body)) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 Status Importer::CallFunction(Scope& caller, const onnx::NodeProto& node,
@@ -107,7 +134,6 @@ Status Importer::CallFunction(Scope& caller, const onnx::NodeProto& node,
 
 Status Importer::CallSchemaFunction(Scope& caller, const onnx::NodeProto& node,
                                     const onnx::OpSchema& schema, const SourceNode& source) {
-  const int opset = caller.opsets->For("");
   // The body is written for its attributes; those of a function around it are resolved first.
   onnx::NodeProto resolved = node;
   resolved.clear_attribute();
@@ -119,28 +145,17 @@ Status Importer::CallSchemaFunction(Scope& caller, const onnx::NodeProto& node,
   }
   if (!HasUsableBody(schema))
     return Unsupported("E0102", "op {} is not supported", OpWithVersion(node, *caller.opsets));
-  onnx::FunctionProto& body = schema_functions_.emplace_back();
-  bool built = false;
-  try {
-    if (const auto* fixed = schema.HasFunction() ? schema.GetFunction(opset) : nullptr;
-        fixed != nullptr) {
-      body = *fixed;
-      built = true;
-    } else if (schema.HasContextDependentFunction()) {
-      std::vector<onnx::TypeProto> types(source.inputs.size());
-      for (size_t i = 0; i < source.inputs.size(); ++i) {
-        if (source.inputs[i] == kNone) continue;
-        const ir::TensorType& type = graph_->type(source.inputs[i]);
-        auto* tensor = types[i].mutable_tensor_type();
-        tensor->set_elem_type(static_cast<int>(type.dtype));
-        for (int64_t d : type.dims) tensor->mutable_shape()->add_dim()->set_dim_value(d);
-      }
-      const onnx::FunctionBodyBuildContextImpl context(resolved, types);
-      built = schema.BuildContextDependentFunction(context, body, opset);
-    }
-  } catch (const std::exception&) {
-    built = false;
+  std::vector<onnx::TypeProto> types(source.inputs.size());
+  for (size_t i = 0; i < source.inputs.size(); ++i) {
+    if (source.inputs[i] == kNone) continue;
+    const ir::TensorType& type = graph_->type(source.inputs[i]);
+    auto* tensor = types[i].mutable_tensor_type();
+    tensor->set_elem_type(static_cast<int>(type.dtype));
+    for (int64_t d : type.dims) tensor->mutable_shape()->add_dim()->set_dim_value(d);
   }
+  onnx::FunctionProto& body = schema_functions_.emplace_back();
+  const bool built = BuildBody(schema, caller.opsets->For(""),
+                               onnx::FunctionBodyBuildContextImpl(resolved, types), body);
   if (!built)
     return Unsupported("E0102", "op {} is not supported", OpWithVersion(node, *caller.opsets));
   Opsets opsets = *caller.opsets;

@@ -72,7 +72,7 @@ Status DimBinding::Finish() const {
     for (size_t i = 0; i < inputs.size(); ++i)
       text += fmt::format("{}'{}'", i == 0 ? "" : ", ", inputs[i]);
     text += ")";
-    flags += fmt::format(" --dim {}=N", name);
+    flags += fmt::format(" --dim {}=SIZE", name);
   }
   return UsageError("E0112", "symbolic dims without a size: {}; give{}", text, flags);
 }

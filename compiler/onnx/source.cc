@@ -25,12 +25,6 @@ std::string FunctionKey(std::string_view domain, std::string_view name, std::str
   return fmt::format("{}\n{}\n{}", DomainOf(domain), name, overload);
 }
 
-int NewestOpset() {
-  const auto& map = onnx::OpSchemaRegistry::DomainToVersionRange::Instance().Map();
-  auto it = map.find("");
-  return it == map.end() ? kCanonicalOpset : it->second.second;
-}
-
 Status CheckOpset(const onnx::OperatorSetIdProto& id, int newest) {
   if (!DomainOf(id.domain()).empty()) return {};  // each node of another domain is judged by itself
   if (id.version() > newest) {
@@ -105,6 +99,7 @@ Result<SourceModel> Finish(std::unique_ptr<onnx::ModelProto> proto, ModelFiles f
   }
   for (const auto& sparse : source.graph().sparse_initializer())
     AddSparseInitializer(source, sparse);
+  AMPC_TRY(CheckBodyNames(source));
   return source;
 }
 
@@ -141,6 +136,12 @@ Result<SourceModel> LoadBinary(const std::string& path) {
 }
 
 }  // namespace
+
+int NewestOpset() {
+  const auto& map = onnx::OpSchemaRegistry::DomainToVersionRange::Instance().Map();
+  auto it = map.find("");
+  return it == map.end() ? kCanonicalOpset : it->second.second;
+}
 
 SourceModel::SourceModel(std::unique_ptr<onnx::ModelProto> proto, ModelFiles files,
                          std::string name)

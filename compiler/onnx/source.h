@@ -67,6 +67,7 @@ struct SourceUse {
   /// What happens there; functions and ops that only move elements are looked through.
   bool statistic = false;       ///< a running statistic
   bool differentiable = false;  ///< a gradient can flow
+  bool parameter = false;       ///< and what is read there is a parameter by its nature
   bool scalar = true;           ///< only arithmetic, where one element is a Python scalar
   std::string where = {};       ///< "BatchNormalization-15 input 3"
 };
@@ -156,6 +157,8 @@ void AddSparseInitializer(SourceModel& source, const onnx::SparseTensorProto& sp
 Result<SourceModel> LoadModel(const std::string& path);
 /// The same from ONNX text; external data is looked up in `folder`.
 Result<SourceModel> LoadModelText(const std::string& text, const std::string& folder);
+/// E0103: a node of a body or a function makes a name that it can see already.
+Status CheckBodyNames(const SourceModel& source);
 /// Lists every op, input and tensor that cannot be imported, functions included, in one error. Ok
 /// when there is none. Errors: E0102, E0104, and E0103 of a graph without an order.
 Status CheckSupport(const SourceModel& source);
@@ -168,6 +171,8 @@ void CountUses(SourceModel& source);
 Status Untie(SourceModel& source, const CompileOptions& options, Diagnostics& diagnostics);
 Status Classify(SourceModel& source, const CompileOptions& options, Diagnostics& diagnostics);
 
+/// The newest opset that is known.
+int NewestOpset();
 /// Schema of an op at an opset version of its domain, or null.
 const onnx::OpSchema* SchemaOf(std::string_view op, int opset, std::string_view domain);
 /// "node '/fc1/MatMul' (MatMul-13)"; an unnamed node is known by its op and first output.

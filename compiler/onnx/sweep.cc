@@ -162,7 +162,9 @@ Result<SourceNode> Importer::ReadNode(const Scope& scope, const onnx::NodeProto&
     source.attrs.Set(attribute.name(), std::move(value));
   }
   int last = node.output_size();
-  while (last > 0 && node.output(last - 1).empty()) --last;
+  const OpDef* row = FindOp(DomainOf(node.domain()), node.op_type());
+  const bool list = row != nullptr && row->out.max >= kVariadic;  // nameless ones count in it
+  while (!list && last > 0 && node.output(last - 1).empty()) --last;
   for (int i = 0; i < last; ++i) {
     source.wanted.push_back(!node.output(i).empty() &&
                             (i == 0 || scope.read.contains(node.output(i))));
@@ -289,7 +291,7 @@ Status Importer::BuildNode(Scope& scope, const onnx::NodeProto& node, SourceNode
   std::vector<ir::TypeId>& results = *inferred;
   std::vector<std::string> names;
   for (size_t i = 0; i < results.size(); ++i) {
-    if (!source.wanted[i]) results[i] = kNone;
+    if (!source.wanted[i] && MayLackOutput(op, i)) results[i] = kNone;
     names.push_back(i < static_cast<size_t>(node.output_size())
                         ? scope.prefix + node.output(static_cast<int>(i))
                         : "");

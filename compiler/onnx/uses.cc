@@ -22,7 +22,7 @@ constexpr int kInBody = -1;
 
 // What a slot of an op means for what it reads.
 struct SlotFacts {
-  bool statistic = false, differentiable = false, scalar = false;
+  bool statistic = false, differentiable = false, parameter = false, scalar = false;
   bool looks_through = false;  // moves or converts elements: the readers of its output decide
   std::string where;
 };
@@ -34,32 +34,57 @@ bool LeavesFloats(const onnx::NodeProto& node) {
   });
 }
 
+bool HasBit(uint32_t slots, int slot) { return slot < 32 && (slots >> slot & 1) != 0; }
+
+// The slot as the op's schema describes it, or null.
+const onnx::OpSchema::FormalParameter* FormalOf(const onnx::NodeProto& node, const Opsets& opsets,
+                                                int slot) {
+  const std::string_view domain = DomainOf(node.domain());
+  const onnx::OpSchema* schema = SchemaOf(node.op_type(), opsets.For(domain), domain);
+  if (schema == nullptr || schema->inputs().empty()) return nullptr;
+  const auto& formals = schema->inputs();
+  return &formals[std::min(static_cast<size_t>(slot), formals.size() - 1)];
+}
+
 // Whether a gradient of the node's outputs reaches the slot.
 bool PassesGradient(const onnx::NodeProto& node, const Opsets& opsets, int slot) {
   if (slot == kInBody) return true;  // what a body does with it shows when it is imported
   const std::string_view domain = DomainOf(node.domain());
-  const OpDef* row = FindOp(domain, node.op_type());
-  if (row != nullptr && row->grad == NoGradient) return false;
-  if (row != nullptr && row->traits.cast && LeavesFloats(node)) return false;
-  if (domain.empty() && slot < 32 && (ConstantSlots(node.op_type()) >> slot & 1) != 0) return false;
-  const onnx::OpSchema* schema = SchemaOf(node.op_type(), opsets.For(domain), domain);
-  if (schema == nullptr || schema->inputs().empty()) return true;
-  const auto& formals = schema->inputs();
-  const auto& formal = formals[std::min(static_cast<size_t>(slot), formals.size() - 1)];
-  return formal.GetDifferentiationCategory() != onnx::OpSchema::NonDifferentiable;
+  if (const OpDef* row = FindOp(domain, node.op_type()); row != nullptr) {
+    if (row->grad == NoGradient || (row->traits.cast && LeavesFloats(node))) return false;
+    if (HasBit(row->statistic_slots | row->no_gradient_slots, slot)) return false;
+  }
+  if (domain.empty() && HasBit(CanonicalRowOf(node.op_type()).constant_slots, slot)) return false;
+  const auto* formal = FormalOf(node, opsets, slot);
+  if (formal == nullptr) return true;
+  const auto& types = formal->GetTypes();
+  return types.empty() || std::any_of(types.begin(), types.end(), [](const std::string* type) {
+           return type->find("tensor(float)") != std::string::npos;  // also sequences of them
+         });
+}
+
+// Whether an initializer that is read there is a parameter by its nature. States that a layer
+// starts from, bounds and tables are not; a gradient passes through them to what computes them.
+bool IsParameterSlot(const onnx::NodeProto& node, const Opsets& opsets, int slot) {
+  if (slot == kInBody) return true;
+  if (DomainOf(node.domain()).empty() && HasBit(CanonicalRowOf(node.op_type()).table_slots, slot))
+    return false;
+  const auto* formal = FormalOf(node, opsets, slot);
+  return formal == nullptr ||
+         formal->GetDifferentiationCategory() != onnx::OpSchema::NonDifferentiable;
 }
 
 SlotFacts FactsOf(const onnx::NodeProto& node, const Opsets& opsets, int slot) {
   SlotFacts facts;
   facts.differentiable = PassesGradient(node, opsets, slot);
+  facts.parameter = facts.differentiable && IsParameterSlot(node, opsets, slot);
   if (slot == kInBody) {
     facts.where = OpWithVersion(node, opsets) + " (in its body)";
     return facts;
   }
   facts.where = fmt::format("{} input {}", OpWithVersion(node, opsets), slot);
   if (const OpDef* row = FindOp(DomainOf(node.domain()), node.op_type()); row != nullptr) {
-    const uint32_t bit = slot < 32 ? 1u << slot : 0;
-    facts.statistic = (row->statistic_slots & bit) != 0;
+    facts.statistic = HasBit(row->statistic_slots, slot);
     facts.scalar = row->traits.arithmetic;
     facts.looks_through = slot == 0 && (row->traits.movement || row->traits.cast);
   }
@@ -95,6 +120,13 @@ std::unordered_set<std::string_view> ReachedByGradients(const SourceModel& sourc
   return reached;
 }
 
+// An output of the graph, which the loss may read.
+void CountOutput(SourceUse& use) {
+  if (!use.differentiable) use.where = "an output of the graph";
+  use.differentiable = use.parameter = true;
+  use.scalar = false;
+}
+
 using Readers = std::unordered_map<std::string_view, std::vector<Site>>;
 
 Readers ReadersOf(const google::protobuf::RepeatedPtrField<onnx::NodeProto>& nodes) {
@@ -113,11 +145,13 @@ Readers ReadersOf(const google::protobuf::RepeatedPtrField<onnx::NodeProto>& nod
 // graphs are deep.
 class Tracer {
  public:
-  Tracer(const SourceModel& source, const std::unordered_set<std::string_view>& reached)
-      : source_(source), reached_(reached) {}
+  Tracer(const SourceModel& source, const std::unordered_set<std::string_view>& reached,
+         const std::set<std::string_view>& outputs)
+      : source_(source), reached_(reached), outputs_(outputs) {}
 
   void Trace(const google::protobuf::RepeatedPtrField<onnx::NodeProto>& nodes,
              const Readers& readers, const Opsets& opsets, Site site, SourceUse& use) {
+    use.where = FactsOf(nodes[site.node], opsets, site.slot).where;  // where nothing reads on
     Visit({&nodes, &readers, &opsets}, site, use);
     while (!pending_.empty()) {
       Pending& top = pending_.back();
@@ -154,14 +188,24 @@ class Tracer {
     }
     const SlotFacts facts = FactsOf(node, *body.opsets, site.slot);
     if (facts.looks_through) {  // the first output comes first
-      for (int i = node.output_size(); i-- > 0;) Push(body, node.output(i));
+      for (int i = node.output_size(); i-- > 0;) {
+        if (IsOutput(body, node.output(i))) CountOutput(use);
+        Push(body, node.output(i));
+      }
       return;
     }
+    const bool flows = facts.differentiable && IsReached(body, node);
+    const bool tells = facts.statistic || (flows && !use.differentiable);
+    if (tells || (first_ && !use.differentiable && !use.statistic)) use.where = facts.where;
+    first_ = false;
     use.statistic = use.statistic || facts.statistic;
-    use.differentiable =
-        use.differentiable || (facts.differentiable && !facts.statistic && IsReached(body, node));
+    use.differentiable = use.differentiable || flows;
+    use.parameter = use.parameter || (flows && facts.parameter);
     use.scalar = use.scalar && (facts.scalar || !facts.differentiable);
-    if (use.where.empty()) use.where = facts.where;
+  }
+
+  bool IsOutput(const Body& body, const std::string& name) const {
+    return body.nodes == &source_.graph().node() && outputs_.contains(name);
   }
 
   // Of what a function holds it is not known.
@@ -182,6 +226,8 @@ class Tracer {
 
   const SourceModel& source_;
   const std::unordered_set<std::string_view>& reached_;
+  const std::set<std::string_view>& outputs_;
+  bool first_ = true;
   std::vector<Pending> pending_;
   std::set<std::pair<const onnx::NodeProto*, int>> visited_;
   std::unordered_map<const onnx::FunctionProto*, Readers> inner_;
@@ -224,13 +270,24 @@ void DirectReads(const onnx::GraphProto& graph, const Readers& readers,
 }
 
 bool Trains(const SourceTensor& tensor, const SourceUse& use) {
-  return use.statistic || (use.differentiable && !(tensor.one_element() && use.scalar));
+  return use.statistic || (use.parameter && !(tensor.one_element() && use.scalar));
+}
+
+// A use that can read another name. Bodies and the outputs of the graph keep theirs.
+bool CanMove(const SourceUse& use) { return use.node >= 0 && use.slot != kInBody; }
+
+// How many uses train it.
+size_t CountTraining(const SourceTensor& tensor) {
+  if (!tensor.is_float() || tensor.data.form.dims.empty() || tensor.from_constant) return 0;
+  return static_cast<size_t>(
+      std::count_if(tensor.uses.begin(), tensor.uses.end(),
+                    [&](const SourceUse& use) { return Trains(tensor, use); }));
 }
 
 bool MayUntie(const SourceTensor& tensor) {
-  if (!tensor.is_float() || tensor.data.form.dims.empty() || tensor.from_constant) return false;
-  return std::count_if(tensor.uses.begin(), tensor.uses.end(),
-                       [&](const SourceUse& use) { return Trains(tensor, use); }) > 1;
+  return CountTraining(tensor) > 1 &&
+         std::any_of(tensor.uses.begin(), tensor.uses.end(),
+                     [&](const SourceUse& use) { return Trains(tensor, use) && CanMove(use); });
 }
 
 std::set<std::string> AllNames(const onnx::GraphProto& graph) {
@@ -261,7 +318,7 @@ class Splitter {
     std::vector<SourceUse> rest;
     int number = 0;
     for (SourceUse& use : tensor.uses) {
-      if (use.node < 0 || use.slot == kInBody || !Trains(tensor, use)) {
+      if (!CanMove(use) || !Trains(tensor, use)) {
         rest.push_back(std::move(use));
         continue;
       }
@@ -378,11 +435,13 @@ void CountUses(SourceModel& source) {
     DirectReads(graph, readers, outputs, tensor.name, sites);
     for (const Site& site : sites) {
       SourceUse use{.node = site.node, .slot = site.slot};
-      Tracer(source, reached).Trace(graph.node(), readers, source.opsets(), site, use);
+      Tracer(source, reached, outputs).Trace(graph.node(), readers, source.opsets(), site, use);
       tensor.uses.push_back(std::move(use));
     }
-    if (outputs.contains(tensor.name))
-      tensor.uses.push_back({.node = -1, .where = "an output of the graph"});
+    if (outputs.contains(tensor.name)) {
+      tensor.uses.push_back({.node = -1});
+      CountOutput(tensor.uses.back());
+    }
   }
 }
 
@@ -396,7 +455,15 @@ Status Untie(SourceModel& source, const CompileOptions& options, Diagnostics& di
     SourceTensor& tensor = source.tensors()[i];
     const bool named = !automatic && GlobMatches(options.untie, tensor.name);
     matched = matched || named;
-    if (!MayUntie(tensor)) continue;
+    if (!MayUntie(tensor)) {
+      if (named && CountTraining(tensor) > 1) {
+        diagnostics.Note(fmt::format(
+            "--untie '{}': '{}' stays one parameter, since it is read in bodies of control flow "
+            "or is an output",
+            options.untie, tensor.name));
+      }
+      continue;
+    }
     AMPC_ASSIGN(const ValueScan scan, ScanOf(tensor));
     if (scan.is_mask() && !named) continue;  // a constant
     const bool own = automatic ? scan.all_equal : named;
@@ -415,16 +482,17 @@ Status Untie(SourceModel& source, const CompileOptions& options, Diagnostics& di
   std::vector<std::string> others;
   for (size_t n = 0; n < split.size(); ++n) {
     const std::string name = source.tensors()[split[n]].name;
+    const size_t uses = CountTraining(source.tensors()[split[n]]);
     const std::vector<std::string> made = splitter.Split(split[n]);
     if (n >= kTold) {
       others.push_back(fmt::format("'{}'", name));
       continue;
     }
     diagnostics.Note(
-        fmt::format("'{}' is shared by {} uses{}: each has a parameter of its own now ({} to {}); "
+        fmt::format("'{}' is shared by {} uses{}: each has a parameter of its own now ({}{}); "
                     "--untie none keeps one",
-                    name, made.size(), automatic ? " and its elements are all equal" : "",
-                    made.front(), made.back()));
+                    name, uses, automatic ? " and its elements are all equal" : "", made.front(),
+                    made.size() > 1 ? " to " + made.back() : ""));
   }
   if (!others.empty())
     diagnostics.Note(fmt::format("shared, and untied like those: {}", Listed(others)));

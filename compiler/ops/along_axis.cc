@@ -83,7 +83,7 @@ struct Recurrence {
       directions += fmt::format("{}{}", directions.empty() ? "" : ", ", backwards ? 1 : 0);
     }
     return fmt::format(
-        "{0}_shape = Constant <value_ints = [{1}]> ()\n"
+        "{0}_shape = Constant <value_ints: ints = [{1}]> ()\n"  // typed: a line may have no dims
         "{0}_start = ConstantOfShape <value = {2}[1] {{{3}}}> ({0}_shape)\n"
         "{0}_last, {0} = Scan <num_scan_inputs = {4}, scan_input_axes = [{5}], "
         "scan_input_directions = [{6}], "

@@ -8,9 +8,12 @@
 #include "compiler/ir/builder.h"
 #include "compiler/ops/body.h"
 #include "compiler/ops/op_def.h"
+#include "compiler/ops/window.h"
 
 namespace ampc {
 namespace {
+
+std::span<const int64_t> Spatial(const Dims& dims) { return std::span(dims).subspan(2); }
 
 // x [N, C, …] and w [M, C / group, …], or [C, M / group, …] of a transposed convolution.
 Status CheckConvolution(const Attrs& attrs, std::span<const ir::TensorType* const> inputs,
@@ -41,7 +44,11 @@ Status CheckConvolution(const Attrs& attrs, std::span<const ir::TensorType* cons
 }
 
 Status CheckConv(const Attrs& attrs, std::span<const ir::TensorType* const> inputs) {
-  return CheckConvolution(attrs, inputs, false);
+  AMPC_TRY(CheckConvolution(attrs, inputs, false));
+  if (inputs.size() < 2 || inputs[0] == nullptr || inputs[1] == nullptr) return {};
+  AMPC_ASSIGN(const std::vector<WindowAxis> axes,
+              ReadWindow(attrs, inputs[0]->dims, Spatial(inputs[1]->dims)));
+  return PadsToSame(attrs) ? Status() : CheckRoom(axes, false);
 }
 Status CheckConvTranspose(const Attrs& attrs, std::span<const ir::TensorType* const> inputs) {
   return CheckConvolution(attrs, inputs, true);
@@ -56,33 +63,6 @@ struct Geometry {
     return {{"strides", strides}, {"dilations", dilations}, {"pads", pads}, {"group", group}};
   }
 };
-
-// `in` and `out` are the larger (convolution input) and smaller (convolution output) spatial dims;
-// `kernel` the window's.
-Geometry GeometryOf(const Attrs& attrs, std::span<const int64_t> in, std::span<const int64_t> out,
-                    std::span<const int64_t> kernel) {
-  const size_t n = kernel.size();
-  Geometry g;
-  g.strides = attrs.Ints("strides", std::vector<int64_t>(n, 1));
-  g.dilations = attrs.Ints("dilations", std::vector<int64_t>(n, 1));
-  g.pads = attrs.Ints("pads", std::vector<int64_t>(2 * n, 0));
-  g.group = attrs.Int("group", 1);
-  const std::string_view auto_pad = attrs.String("auto_pad", "NOTSET");
-  if (auto_pad == "SAME_UPPER" || auto_pad == "SAME_LOWER") {
-    for (size_t i = 0; i < n; ++i) {
-      const int64_t window = (kernel[i] - 1) * g.dilations[i] + 1;
-      const int64_t total = std::max<int64_t>((out[i] - 1) * g.strides[i] + window - in[i], 0);
-      const int64_t small = total / 2;
-      g.pads[i] = auto_pad == "SAME_UPPER" ? small : total - small;
-      g.pads[i + n] = total - g.pads[i];
-    }
-  } else if (auto_pad == "VALID") {
-    g.pads.assign(2 * n, 0);
-  }
-  return g;
-}
-
-std::span<const int64_t> Spatial(const Dims& dims) { return std::span(dims).subspan(2); }
 
 Attrs WithPost(Attrs params, const Attrs& attrs) {
   if (attrs.Has("post")) params.Set("post", std::string(attrs.String("post")));
@@ -100,7 +80,20 @@ ir::ValueId BiasGrad(GradContext& g) {
 // ------------------------------------------------------------------------------------------------------------
 
 Geometry ConvGeometry(const Attrs& attrs, const Dims& x, const Dims& w, const Dims& y) {
-  return GeometryOf(attrs, Spatial(x), Spatial(y), Spatial(w));
+  const size_t n = w.size() - 2;
+  Geometry g;
+  g.strides = attrs.Ints("strides", std::vector<int64_t>(n, 1));
+  g.dilations = attrs.Ints("dilations", std::vector<int64_t>(n, 1));
+  g.pads = attrs.Ints("pads", std::vector<int64_t>(2 * n, 0));
+  g.group = attrs.Int("group", 1);
+  for (size_t i = 0; i < n && PadsToSame(attrs); ++i) {
+    const int64_t window = (w[i + 2] - 1) * g.dilations[i] + 1;
+    const int64_t total = std::max<int64_t>((y[i + 2] - 1) * g.strides[i] + window - x[i + 2], 0);
+    const int64_t small = total / 2;
+    g.pads[i] = attrs.String("auto_pad") == "SAME_UPPER" ? small : total - small;
+    g.pads[i + n] = total - g.pads[i];
+  }
+  return g;
 }
 
 Status GradConv(GradContext& g) {
@@ -130,38 +123,91 @@ Status LowerConv(LowerContext& c) {
 // ---- ConvTranspose
 // ---------------------------------------------------------------------------------------------------
 
-Result<Geometry> TransposeGeometry(const Attrs& attrs, const Dims& x, const Dims& w,
-                                   const Dims& y) {
-  Geometry g = GeometryOf(attrs, Spatial(y), Spatial(x), Spatial(w));
+// One spatial axis of a transposed convolution. The convolution that it inverts reads `out`
+// elements with this padding and gives the input's length again.
+struct TransposedAxis {
+  int64_t begin = 0, end = 0, out = 0;
+};
+
+// `extra` is output_padding, which lengthens the output at its end. `given` is output_shape or -1:
+// the padding is what it leaves; so it is with SAME, which wants the input's length times the
+// stride.
+Result<TransposedAxis> TransposeAxis(const Attrs& attrs, size_t i, const WindowAxis& a,
+                                     int64_t extra, int64_t given) {
+  const int64_t full = a.stride * (a.in - 1) + extra + a.reach();
+  TransposedAxis t{a.begin, a.end, 0};
+  if (given >= 0 || PadsToSame(attrs)) {
+    const int64_t total = std::max<int64_t>(full - (given >= 0 ? given : a.in * a.stride), 0);
+    t.begin = attrs.String("auto_pad") == "SAME_UPPER" ? total / 2 : total - total / 2;
+    t.end = total - t.begin;
+  }
+  t.out = given >= 0 ? given : full - t.begin - t.end;
+  if (t.out < (a.in > 0 ? 1 : 0)) {
+    return BadInput("E0107",
+                    "axis {} of the output would be {} long: {} over {} elements with stride {}, "
+                    "output_padding {}, padding {} and {}",
+                    i + 2, t.out, DescribeWindow(a), a.in, a.stride, extra, t.begin, t.end);
+  }
+  // Up to a stride, the convolution leaves the rim at the end unread by itself; whole strides make
+  // it read less padding.
+  t.end -= (extra + std::max<int64_t>(t.out - full, 0)) / a.stride * a.stride;
+  if (t.end >= 0) return t;
+  if (t.out > full && extra < a.stride) {
+    return BadInput("E0107",
+                    "output_shape is {} on axis {}: {} over {} elements with stride {} makes 1 to "
+                    "{}",
+                    given, i + 2, DescribeWindow(a), a.in, a.stride, full - extra + a.stride - 1);
+  }
+  return Unsupported("E0102",
+                     "output_padding {} with stride {} is more than the padding that it can "
+                     "replace",
+                     extra, a.stride);
+}
+
+Result<std::vector<TransposedAxis>> TransposeAxes(const Attrs& attrs, const Dims& x,
+                                                  const Dims& w) {
   const size_t n = w.size() - 2;
-  const std::vector<int64_t> extra = attrs.Ints("output_padding", std::vector<int64_t>(n, 0));
-  if (attrs.Has("output_shape") || attrs.String("auto_pad", "NOTSET").starts_with("SAME")) {
-    // The output's size is given; ONNX splits the padding that results.
-    for (size_t i = 0; i < n; ++i) {
-      const int64_t window = (w[i + 2] - 1) * g.dilations[i] + 1;
-      const int64_t total =
-          std::max<int64_t>(g.strides[i] * (x[i + 2] - 1) + extra[i] + window - y[i + 2], 0);
-      const bool upper = attrs.String("auto_pad", "NOTSET") == "SAME_UPPER";
-      g.pads[i] = upper ? total / 2 : total - total / 2;
-      g.pads[i + n] = total - g.pads[i];
-    }
-  }
-  // output_padding lengthens the output at its end. Up to a stride, the convolution that it inverts
-  // leaves that rim unread by itself; whole strides make it read less padding.
+  AMPC_ASSIGN(const std::vector<WindowAxis> axes, ReadWindow(attrs, x, Spatial(w)));
+  AMPC_TRY(CheckList(attrs, "output_padding", n, 0));
+  AMPC_TRY(CheckList(attrs, "output_shape", n, 1));
+  const std::vector<int64_t> extra = attrs.Ints("output_padding", std::vector<int64_t>(n, 0)),
+                             given = attrs.Ints("output_shape", std::vector<int64_t>(n, -1));
+  std::vector<TransposedAxis> all;
   for (size_t i = 0; i < n; ++i) {
-    g.pads[i + n] -= extra[i] / g.strides[i] * g.strides[i];
-    if (g.pads[i + n] < 0) {
-      return Unsupported(
-          "E0102", "output_padding {} with stride {} is more than the padding that it can replace",
-          extra[i], g.strides[i]);
-    }
+    AMPC_ASSIGN(const TransposedAxis axis, TransposeAxis(attrs, i, axes[i], extra[i], given[i]));
+    all.push_back(axis);
   }
+  return all;
+}
+
+// ONNX's own inference gives up where output_shape is shorter than the input.
+Status InferConvTranspose(InferContext& c) {
+  const Dims &x = c.in(0).dims, &w = c.in(1).dims;
+  AMPC_ASSIGN(const std::vector<TransposedAxis> axes, TransposeAxes(c.attrs, x, w));
+  Dims dims = {x[0], w[1] * c.attrs.Int("group", 1)};
+  for (const TransposedAxis& axis : axes) dims.push_back(axis.out);
+  c.outputs = {{c.in(0).dtype, dims}};
+  return {};
+}
+
+Result<Geometry> TransposeGeometry(const Attrs& attrs, const Dims& x, const Dims& w) {
+  const size_t n = w.size() - 2;
+  AMPC_ASSIGN(const std::vector<TransposedAxis> axes, TransposeAxes(attrs, x, w));
+  Geometry g;
+  g.strides = attrs.Ints("strides", std::vector<int64_t>(n, 1));
+  g.dilations = attrs.Ints("dilations", std::vector<int64_t>(n, 1));
+  g.pads.resize(2 * n);
+  for (size_t i = 0; i < n; ++i) {
+    g.pads[i] = axes[i].begin;
+    g.pads[i + n] = axes[i].end;
+  }
+  g.group = attrs.Int("group", 1);
   return g;
 }
 
 Status GradConvTranspose(GradContext& g) {
   const Dims x = g.type(g.x(0)).dims, w = g.type(g.x(1)).dims;
-  AMPC_ASSIGN(const Geometry geometry, TransposeGeometry(g.attrs(), x, w, g.type(g.y()).dims));
+  AMPC_ASSIGN(const Geometry geometry, TransposeGeometry(g.attrs(), x, w));
   if (g.Needs(0)) {
     Attrs data = geometry.ToAttrs();
     data.Set("dims", x);
@@ -178,8 +224,7 @@ Status GradConvTranspose(GradContext& g) {
 
 Status LowerConvTranspose(LowerContext& c) {
   AMPC_ASSIGN(const Geometry geometry,
-              TransposeGeometry(c.attrs(), c.desc(c.in(0)).dims, c.desc(c.in(1)).dims,
-                                c.desc(c.out(0)).dims));
+              TransposeGeometry(c.attrs(), c.desc(c.in(0)).dims, c.desc(c.in(1)).dims));
   const Operand bias = c.num_inputs() > 2 ? c.in(2) : ir::kNone;
   c.Call("conv_bwd_data", geometry.ToAttrs(), {c.in(0), c.in(1), bias}, {c.out(0)});
   return {};
@@ -295,7 +340,7 @@ constexpr Traits kChannels{.any_layout = true, .channels = true};
 constexpr Traits kChannelsPost{.any_layout = true, .channels = true, .epilogue = true};
 constexpr OpDef kOps[] = {
     {.name = "Conv", .since = 22, .in = {2, 3}, .cast = kLowClass, .channel_slots = 1, .channel_outputs = 1, .check = CheckConv, .grad = GradConv, .lower = LowerConv, .traits = kChannelsPost},
-    {.name = "ConvTranspose", .since = 22, .in = {2, 3}, .cast = kLowClass, .channel_slots = 1, .channel_outputs = 1, .check = CheckConvTranspose, .grad = GradConvTranspose, .lower = LowerConvTranspose, .traits = kChannels},
+    {.name = "ConvTranspose", .since = 22, .in = {2, 3}, .cast = kLowClass, .channel_slots = 1, .channel_outputs = 1, .check = CheckConvTranspose, .infer = InferConvTranspose, .grad = GradConvTranspose, .lower = LowerConvTranspose, .traits = kChannels},
     {.domain = kOwnDomain, .name = "ConvEx", .in = 2, .cast = kLowClass, .channel_slots = 1, .channel_outputs = 1, .infer = InferFromDims, .lower = LowerConvEx, .body = BodyConvEx, .traits = kChannels},
     {.domain = kOwnDomain, .name = "ConvGradData", .in = 2, .cast = kLowClass, .channel_slots = 1, .channel_outputs = 1, .infer = InferFromDims, .lower = LowerConvGradData, .body = BodyConvGradData, .traits = kChannels},
     {.domain = kOwnDomain, .name = "ConvGradWeights", .in = 2, .cast = kLowClass, .channel_slots = 3, .infer = InferFromDims, .lower = LowerConvGradWeights, .body = BodyConvGradWeights,

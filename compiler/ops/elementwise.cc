@@ -233,19 +233,23 @@ Status LowerClip(LowerContext& c) {
   return {};
 }
 
+// What lies within the bounds keeps its gradient; the rest of it belongs to the bound that took the
+// element's place, the upper one where they cross (PyTorch's clamp).
 Status GradClip(GradContext& g) {
-  if (!g.Needs(0)) return {};
-  std::vector<ir::ValueId> inputs = {g.dy(), g.x(0)};
-  std::string inside;
-  for (size_t i = 1; i < g.node.inputs.size(); ++i) {
-    if (g.x(i) == ir::kNone) continue;
-    inside += fmt::format("{}x1 {} x{}", inside.empty() ? "" : " && ",
-                          i == 1 ? ">=" : "<=", inputs.size());
-    inputs.push_back(g.x(i));
-  }
-  Attrs attrs{{"expr", inside.empty() ? "x0" : fmt::format("where({}, x0, 0)", inside)},
-              {"to", std::vector<int64_t>{static_cast<int64_t>(g.type(g.x(0)).dtype)}}};
-  g.Set(0, g.b.Op(kOwnDomain, "Map", inputs, std::move(attrs)));
+  const ir::ValueId dy = g.dy(), x = g.x(0), low = g.x(1), high = g.x(2);
+  const DType dtype = g.type(x).dtype;
+  const bool both = low != ir::kNone && high != ir::kNone;
+  const auto map = [&](size_t slot, std::string_view of_both, std::string_view of_one) {
+    if (!g.Needs(slot)) return;
+    const ir::ValueId one = low != ir::kNone ? low : high;
+    g.Set(slot, both               ? g.b.Map(of_both, {dy, x, low, high}, dtype)
+                : one == ir::kNone ? g.b.Map("x0", {dy}, dtype)
+                                   : g.b.Map(of_one, {dy, x, one}, dtype));
+  };
+  map(0, "where(x1 >= x2 && x1 <= x3, x0, 0)",
+      low != ir::kNone ? "where(x1 >= x2, x0, 0)" : "where(x1 <= x2, x0, 0)");
+  map(1, "where(x1 < x2 && x2 < x3, x0, 0)", "where(x1 < x2, x0, 0)");
+  map(2, "where(x1 > x3 || x3 < x2, x0, 0)", "where(x1 > x2, x0, 0)");
   return {};
 }
 

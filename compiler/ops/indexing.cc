@@ -149,15 +149,6 @@ Status LowerScatterND(LowerContext& c) {
 // ------------------------------------------------------------------------------------------------------------
 
 // The gradient of the values goes by the indices.
-Status TrainTopK(ir::Graph& graph, ir::NodeId id, ir::Builder& b) {
-  const ir::Node node = graph.node(id);
-  if (node.outputs.size() > 1 && node.outputs[1] != ir::kNone) return {};
-  const std::vector<ValueId> outs = b.Multi("", "TopK", node.inputs, node.attrs, 2);
-  if (b.failed()) return b.TakeStatus();
-  TakePlace(graph, id, outs[0]);
-  return {};
-}
-
 Status GradTopK(GradContext& g) {
   if (!g.Needs(0) || g.dy() == ir::kNone) return {};
   g.Set(0, g.b.Op("ScatterElements", {ZerosLike(g, g.x(0)), g.y(1), g.dy()},
@@ -173,7 +164,7 @@ Status LowerTopK(LowerContext& c) {
          {{"axis", NormalAxis(c.attrs().Int("axis", -1), x.size())},
           {"k", k->GetInt(0)},
           {"largest", c.attrs().Int("largest", 1)}},
-         {c.in(0)}, {c.out(0), c.num_outputs() > 1 ? c.out(1) : ir::kNone});
+         {c.in(0)}, {c.out(0), c.out(1)});
   return {};
 }
 
@@ -213,8 +204,8 @@ constexpr OpDef kOps[] = {
     {.name = "GatherND", .since = 13, .in = 2, .grad = GradGatherND, .lower = LowerGatherND},
     {.name = "ScatterElements", .since = 18, .in = 3, .cast = kWidestClass, .index_slot = 1, .grad = GradScatterElements, .lower = LowerScatterElements},
     {.name = "ScatterND", .since = 18, .in = 3, .cast = kWidestClass, .grad = GradScatterND, .lower = LowerScatterND},
-    {.name = "TopK", .since = 11, .in = 2, .out = 2, .grad = GradTopK, .training = TrainTopK, .lower = LowerTopK},
-    {.name = "OneHot", .since = 11, .in = 3, .grad = GradOneHot, .lower = LowerOneHot},
+    {.name = "TopK", .since = 11, .in = 2, .out = 2, .grad = GradTopK, .lower = LowerTopK},
+    {.name = "OneHot", .since = 11, .in = 3, .no_gradient_slots = 0b011, .grad = GradOneHot, .lower = LowerOneHot},
 };
 // clang-format on
 

@@ -304,19 +304,14 @@ Result<std::vector<ir::TensorType>> InferStandard(const OpDef& op, const Attrs& 
     }
     ir::TensorType type{static_cast<DType>(dtype), {}};
     for (const auto& d : proto.shape().dim()) {
-      if (!d.has_dim_value() || d.dim_value() < 0) {
+      if (!d.has_dim_value()) {
         return BadInput("E0108", "axis {} of output {} is not known at compile time",
                         type.dims.size(), i);
       }
       type.dims.push_back(d.dim_value());
     }
-    if (!CheckedNumElements(type.dims, SizeOf(type.dtype))) {
-      return BadInput("E0111", "output {} of dims {} is larger than 2^63 bytes", i,
-                      ToString(type.dims));
-    }
     types.push_back(std::move(type));
   }
-  AMPC_TRY(CheckAfterInference(op, inputs, types));
   return types;
 }
 
@@ -357,6 +352,7 @@ Result<std::vector<ir::TypeId>> InferTypes(ir::Module& module, const OpDef& op, 
   auto inferred = op.domain.empty() ? InferStandard(op, attrs, types, values, num_outputs)
                                     : InferByRow(op, attrs, types, values, num_outputs);
   if (!inferred.ok()) return std::move(inferred).TakeStatus();
+  AMPC_TRY(CheckAfterInference(op, types, *inferred));
   std::vector<ir::TypeId> ids;
   for (const ir::TensorType& t : *inferred) ids.push_back(module.types.Intern(t));
   cache.emplace(std::move(key), ids);

@@ -30,6 +30,50 @@ Status CheckAutoPad(const Attrs& attrs) {
                   found);
 }
 
+Status CheckLengths(const std::vector<ir::TensorType>& outputs) {
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const Dims& dims = outputs[i].dims;
+    if (std::any_of(dims.begin(), dims.end(), [](int64_t d) { return d < 0; }))
+      return BadInput("E0107", "output {} would have dims {}", i, ToString(dims));
+    if (!CheckedNumElements(dims, SizeOf(outputs[i].dtype)))
+      return BadInput("E0111", "output {} of dims {} is larger than 2^63 bytes", i, ToString(dims));
+  }
+  return {};
+}
+
+// What has channels-last form like slot 0 has its batch, a channel axis and as many spatial axes.
+Status CheckChannelLayout(const OpDef& op, const ir::TensorType& x,
+                          const std::vector<ir::TensorType>& outputs) {
+  for (size_t i = 0; i < outputs.size() && i < 32 && (op.channel_slots & 1) != 0; ++i) {
+    if ((op.channel_outputs >> i & 1) == 0) continue;
+    const Dims& y = outputs[i].dims;
+    if (y.size() == x.dims.size() && (y.empty() || y[0] == x.dims[0])) continue;
+    return BadInput("E0107", "output {} would have dims {}, which do not fit the input's {}", i,
+                    ToString(y), ToString(x.dims));
+  }
+  return {};
+}
+
+// Elementwise: every output has the operands' dims, broadcast.
+Status CheckBroadcast(std::span<const ir::TensorType* const> inputs,
+                      const std::vector<ir::TensorType>& outputs) {
+  size_t rank = 0;
+  for (const ir::TensorType* x : inputs) rank = std::max(rank, x == nullptr ? 0 : x->dims.size());
+  Dims expected(rank, 1);
+  for (const ir::TensorType* x : inputs) {
+    for (size_t k = 0; x != nullptr && k < x->dims.size(); ++k) {
+      int64_t& d = expected[rank - x->dims.size() + k];
+      if (d == 1) d = x->dims[k];
+    }
+  }
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (outputs[i].dims == expected) continue;
+    return BadInput("E0107", "output {} would have dims {}, but the operands give {}", i,
+                    ToString(outputs[i].dims), ToString(expected));
+  }
+  return {};
+}
+
 }  // namespace
 
 Status CheckBeforeInference(const OpDef& op, const Attrs& attrs,
@@ -41,8 +85,11 @@ Status CheckBeforeInference(const OpDef& op, const Attrs& attrs,
 
 Status CheckAfterInference(const OpDef& op, std::span<const ir::TensorType* const> inputs,
                            const std::vector<ir::TensorType>& outputs) {
-  if (!op.traits.view || inputs.empty() || inputs[0] == nullptr || outputs.empty()) return {};
-  if (inputs[0]->elements() == outputs[0].elements()) return {};
+  AMPC_TRY(CheckLengths(outputs));
+  if (inputs.empty() || inputs[0] == nullptr || outputs.empty()) return {};
+  AMPC_TRY(CheckChannelLayout(op, *inputs[0], outputs));
+  if (op.traits.elementwise || op.traits.cast) AMPC_TRY(CheckBroadcast(inputs, outputs));
+  if (!op.traits.view || inputs[0]->elements() == outputs[0].elements()) return {};
   return BadInput("E0107", "{} elements of {} cannot become {}", inputs[0]->elements(),
                   ToString(inputs[0]->dims), ToString(outputs[0].dims));
 }

@@ -13,7 +13,8 @@ namespace ampc {
 /// Attributes and operands that contradict each other. Null inputs are left out.
 Status CheckBeforeInference(const OpDef& op, const Attrs& attrs,
                             std::span<const ir::TensorType* const> inputs);
-/// Results that cannot come from the operands.
+/// Results that cannot come from the operands, whoever inferred them: ONNX's inference may return
+/// early and leave a part of a shape. E0107; E0111: larger than can be counted.
 Status CheckAfterInference(const OpDef& op, std::span<const ir::TensorType* const> inputs,
                            const std::vector<ir::TensorType>& outputs);
 

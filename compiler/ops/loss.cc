@@ -313,8 +313,8 @@ Result<std::string> BodyTopK(const BodyContext& c) {
 
 // clang-format off
 constexpr OpDef kOps[] = {
-    {.name = "SoftmaxCrossEntropyLoss", .since = 13, .in = {2, 3}, .out = {1, 2}, .cast = kFp32Class, .check = CheckReduction, .training = TrainCrossEntropy, .lower = LowerCrossEntropy},
-    {.name = "NegativeLogLikelihoodLoss", .since = 22, .in = {2, 3}, .cast = kFp32Class, .check = CheckReduction, .training = TrainNll, .lower = LowerNll},
+    {.name = "SoftmaxCrossEntropyLoss", .since = 13, .in = {2, 3}, .out = {1, 2}, .cast = kFp32Class, .no_gradient_slots = 0b100, .check = CheckReduction, .training = TrainCrossEntropy, .lower = LowerCrossEntropy},
+    {.name = "NegativeLogLikelihoodLoss", .since = 22, .in = {2, 3}, .cast = kFp32Class, .no_gradient_slots = 0b100, .check = CheckReduction, .training = TrainNll, .lower = LowerNll},
     {.domain = kOwnDomain, .name = "CrossEntropy", .in = {2, 3}, .out = 3, .cast = kFp32Class, .infer = InferCrossEntropy, .grad = GradCrossEntropy, .lower = LowerCrossEntropy, .body = BodyCrossEntropy},
     {.domain = kOwnDomain, .name = "CrossEntropyGrad", .in = 5, .optional_slots = 0b1000, .infer = InferCrossEntropyGrad, .lower = LowerCrossEntropyGrad, .body = BodyCrossEntropyGrad},
     {.domain = kOwnDomain, .name = "Nll", .in = {2, 3}, .out = 2, .cast = kFp32Class, .infer = InferNll, .grad = GradNll, .lower = LowerNll, .body = BodyNll},

@@ -66,11 +66,16 @@ Status InferMatMulEx(InferContext& c) {
   return {};
 }
 
+// What fusion put behind the product goes into the kernel.
+void TakePost(LowerContext& c, Attrs& params) {
+  if (c.attrs().Has("post")) params.Set("post", std::string(c.attrs().String("post")));
+}
+
 Status LowerMatMulEx(LowerContext& c) {
   Attrs params{{"trans_a", c.attrs().Int("trans_a")},
                {"trans_b", c.attrs().Int("trans_b")},
                {"alpha", c.attrs().Float("alpha", 1)}};
-  if (c.attrs().Has("post")) params.Set("post", std::string(c.attrs().String("post")));
+  TakePost(c, params);
   c.Call("matmul", std::move(params), {c.in(0), c.in(1), c.in(2)}, {c.out(0)});
   return {};
 }
@@ -156,7 +161,7 @@ Status LowerMatMul(LowerContext& c) {
   b.dims = AsMatrix(b.dims, false);
   AMPC_ASSIGN(y.dims, ProductDims(a.dims, b.dims, false, false));
   Attrs params;
-  if (c.attrs().Has("post")) params.Set("post", std::string(c.attrs().String("post")));
+  TakePost(c, params);
   c.Call("matmul", std::move(params), {c.View(c.in(0), a), c.View(c.in(1), b), ir::kNone},
          {c.View(c.out(0), y)});
   return {};
@@ -185,7 +190,7 @@ Status LowerGemm(LowerContext& c) {
                {"trans_b", c.attrs().Int("transB")},
                {"alpha", c.attrs().Float("alpha", 1)},
                {"beta", c.attrs().Float("beta", 1)}};
-  if (c.attrs().Has("post")) params.Set("post", std::string(c.attrs().String("post")));
+  TakePost(c, params);
   const Operand bias = c.num_inputs() > 2 ? c.in(2) : ir::kNone;
   c.Call("matmul", std::move(params), {c.in(0), c.in(1), bias}, {c.out(0)});
   return {};

@@ -172,8 +172,6 @@ Status GradSplit(GradContext& g) {
       parts.push_back(g.dy(i));
       continue;
     }
-    if (g.y(i) == ir::kNone)
-      return BadInput("E0402", "an output of Split is left out: its gradient has no shape");
     const ir::TensorType t = g.type(g.y(i));
     parts.push_back(g.b.Expand(g.b.Scalar(t.dtype, 0), t.dims));
   }
@@ -185,13 +183,10 @@ Status LowerSplit(LowerContext& c) {
   const TensorDesc& x = c.desc(c.in(0));
   const auto axis = static_cast<size_t>(NormalAxis(c.attrs().Int("axis"), x.dims.size()));
   const std::vector<int64_t> strides = StridesOf(x.dims, x.layout);
-  const HostTensor* sizes = c.Constant(1);
   int64_t at = 0;
   for (size_t i = 0; i < c.num_outputs(); ++i) {
-    if (c.out(i) != ir::kNone) EmitCopy(c, c.in(0), c.out(i), at * strides[axis], strides);
-    at += c.out(i) != ir::kNone ? c.desc(c.out(i)).dims[axis]
-          : sizes != nullptr    ? sizes->GetInt(static_cast<int64_t>(i))
-                                : x.dims[axis] / static_cast<int64_t>(c.num_outputs());
+    EmitCopy(c, c.in(0), c.out(i), at * strides[axis], strides);
+    at += c.desc(c.out(i)).dims[axis];
   }
   return {};
 }

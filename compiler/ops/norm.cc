@@ -26,6 +26,29 @@ bool Trainable(const ir::Graph& graph, ir::ValueId v) {
   return s == ir::kNone || graph.module().state(s).trainable;
 }
 
+// "'m', which node 'Add:m' makes", or "" where each of mean and variance is a state: then both are
+// updated, else neither is.
+std::string ComputedStatistic(const ir::Graph& graph, const ir::Node& node) {
+  for (size_t i = 3; i < 5; ++i) {
+    const ir::Value& value = graph.value(node.inputs[i]);
+    if (value.kind == ir::ValueKind::kState) continue;
+    const std::string what = value.kind == ir::ValueKind::kFeed ? "a graph input"
+                             : graph.ConstantOf(node.inputs[i]) != nullptr
+                                 ? "a constant"
+                                 : "made by node '" + std::string(graph.Label(value.def)) + "'";
+    return fmt::format("{} '{}' is {}", i == 3 ? "mean" : "variance", value.name, what);
+  }
+  return "";
+}
+
+// A statistic that is known as one only here (a body reads it) is no parameter.
+void BecomeStatistic(ir::Module& module, ir::StateId s) {
+  ir::StateVar& state = module.state(s);
+  if (!state.trainable) return;
+  state.trainable = false;
+  state.role = ir::Role::kStatistic;
+}
+
 bool UsesBatchStatistics(const ir::Graph& graph, const ir::Node& node, Mode mode) {
   switch (mode) {
     case Mode::kTrain:
@@ -71,12 +94,18 @@ Status SetBatchNormMode(ir::Graph& graph, ir::NodeId id, ir::Builder& b,
                     "(a larger batch, or --bn-var population)",
                     ToString(graph.type(node.inputs[0])));
   }
+  const std::string computed = ComputedStatistic(graph, node);
+  if (!computed.empty() && options.notes != nullptr) {
+    options.notes->push_back(
+        fmt::format("{}: {}, no initializer: its running statistics are not updated",
+                    graph.Describe(id), computed));
+  }
   // Statistics that two nodes share: the second one updates what the first one made of them.
   std::vector<ir::ValueId> inputs = node.inputs;
-  for (size_t i = 3; i < 5; ++i) {
+  for (size_t i = 3; i < 5 && computed.empty(); ++i) {
     const ir::StateId s = StateOf(graph, inputs[i]);
-    const ir::ValueId next = s == ir::kNone ? ir::kNone : graph.FindNext(s);
-    if (next != ir::kNone) inputs[i] = next;
+    BecomeStatistic(graph.module(), s);
+    if (const ir::ValueId next = graph.FindNext(s); next != ir::kNone) inputs[i] = next;
   }
   const std::vector<ir::ValueId> outs =
       b.Multi(kOwnDomain, "BatchNormTrain", inputs, std::move(attrs), 5);
@@ -84,10 +113,8 @@ Status SetBatchNormMode(ir::Graph& graph, ir::NodeId id, ir::Builder& b,
   for (size_t i = 0; i < node.outputs.size(); ++i) {
     if (node.outputs[i] != ir::kNone) graph.ReplaceUses(node.outputs[i], outs[i]);
   }
-  for (size_t i = 1; i < 3; ++i) {
-    if (const ir::StateId s = StateOf(graph, node.inputs[i + 2]); s != ir::kNone)
-      graph.SetNext(s, outs[i]);
-  }
+  for (size_t i = 1; i < 3 && computed.empty(); ++i)
+    graph.SetNext(StateOf(graph, node.inputs[i + 2]), outs[i]);
   const std::string name = graph.value(node.outputs[0]).name;
   graph.Erase(id);
   graph.Rename(outs[0], name);

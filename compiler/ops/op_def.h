@@ -23,7 +23,7 @@ namespace ir {
 class Builder;
 }
 
-/// How autocast treats an op (design: policy classes).
+/// How autocast treats an op.
 enum class CastClass : uint8_t {
   kLow,     ///< float operands are cast to the low dtype
   kFp32,    ///< float operands are cast to fp32
@@ -57,28 +57,29 @@ struct Traits {
   bool constant = false;  ///< Constant: value in attribute "value"
   bool movement = false;  ///< moves elements of slot 0 unchanged: casts can be hoisted through it
   bool view = false;      ///< output 0 has the bytes of input 0 in the same order
-  bool type_only =
-      false;  ///< the result depends on types, not on values: folds even on trainable values
+  /// The result depends on types, not on values: folds even on trainable values.
+  bool type_only = false;
   bool elementwise = false;       ///< has `expr`; may join a fused group
   bool cast = false;              ///< converts the dtype of slot 0, nothing else
   bool random = false;            ///< never merged, never folded
   bool any_layout = false;        ///< works on channels-last operands; elementwise ops do by nature
   bool channels = false;          ///< its kernels want channels-last operands (channel_slots)
   bool reads_any_layout = false;  ///< takes channels-last operands, gives row-major results
-  bool epilogue =
-      false;  ///< its kernel applies `post` of the op behind it, before the one rounding
-  bool widens =
-      false;  ///< reads float operands of any dtype: a widening cast before it is not needed
-  bool wide_output = false;  ///< attribute "to": output 0 may be fp32 although the operands are low
-                             ///< (parameter gradients)
-  bool product = false;      ///< x times slot 1: with a parameter there it is a linear layer, and a
-                             ///< parameter vector that the op behind adds (`adds`) is its bias
+  /// Its kernel applies `post` of the op behind it, before the one rounding.
+  bool epilogue = false;
+  /// Reads float operands of any dtype: a widening cast before it is not needed.
+  bool widens = false;
+  /// Attribute "to": output 0 may be fp32 although the operands are low (parameter gradients).
+  bool wide_output = false;
+  /// x times slot 1: with a parameter there it is a linear layer, and a parameter vector that the
+  /// op behind adds (`adds`) is its bias.
+  bool product = false;
   bool adds = false;         ///< x0 + x1
   bool probability = false;  ///< its results lie close to 1, or 0: in 16 bits they are just that
   bool logarithm = false;    ///< of a probability it shows how close
   bool arithmetic = false;   ///< a one-element constant operand is a Python scalar, not a parameter
-  bool unscale =
-      false;  ///< slot 0 is the loss scale, slot i > 0 a gradient that output i - 1 is, unscaled
+  /// Slot 0 is the loss scale, slot i > 0 a gradient that output i - 1 is, unscaled.
+  bool unscale = false;
 };
 
 // ---- types
@@ -201,8 +202,8 @@ using LowerFn = Status (*)(LowerContext&);
 // ---- the row
 // -------------------------------------------------------------------------------------------------------
 
-/// Types and attributes of the node for which a body is written.
 struct OpDef;
+/// Types and attributes of the node for which a body is written.
 struct BodyContext {
   const OpDef& op;
   const Attrs& attrs;
@@ -224,7 +225,8 @@ using TrainingFormFn = Status (*)(ir::Graph&, ir::NodeId, ir::Builder&);
 struct ModeOptions {
   enum class Mode : uint8_t { kTrain, kPreserve, kFrozenEval, kInference };
   Mode mode = Mode::kTrain;
-  bool bn_unbiased = false;  ///< running variance as PyTorch keeps it
+  bool bn_unbiased = false;                   ///< running variance as PyTorch keeps it
+  std::vector<std::string>* notes = nullptr;  ///< what the user should know
 };
 /// Puts one node into a mode: replaces it, wires statistics to their next values, or removes it
 /// (identity).
@@ -246,36 +248,51 @@ struct OpDef {
   std::string_view name = {};
   int since = 1;  ///< schema version in the canonical opset; shown in messages
   Arity in = 1, out = 1;
-  uint32_t optional_slots =
-      0;  ///< bit i: input i may be left out although later ones are there (own ops)
+
+  // Facts about single inputs and outputs: bit i of a set stands for slot i.
+  /// May be left out although later inputs are there (own ops).
+  uint32_t optional_slots = 0;
   CastClasses cast = kFollowClass;
-  uint32_t fp32_slots = 0;    ///< bit i: input i stays fp32 in low precision (statistics, scales);
-                              ///< the policy can't override it
-  uint32_t fp32_outputs = 0;  ///< bit i: output i is fp32 whatever the dtype of slot 0 (for
-                              ///< messages; types come from inference)
-  int index_slot = 0;         ///< > 0: its integers index the axis `axis` of slot 0
-  uint32_t statistic_slots =
-      0;  ///< bit i: input i is a running statistic: a state, never a parameter
-  uint32_t channel_slots =
-      0;  ///< bit i: input i has the channel layout (any_layout, channels); elementwise: all
-  uint32_t channel_outputs = 0;  ///< bit i: output i has it
-  std::string_view post =
-      {};  ///< name as an epilogue ("relu"): a unary op that another kernel can apply to its result
+  /// Stay fp32 in low precision (statistics, scales); the policy can't override it.
+  uint32_t fp32_slots = 0;
+  /// Outputs that are fp32 whatever the dtype of slot 0 (for messages; types come from inference).
+  uint32_t fp32_outputs = 0;
+  /// > 0: the slot whose integers index the axis `axis` of slot 0.
+  int index_slot = 0;
+  /// Running statistics: states, never parameters.
+  uint32_t statistic_slots = 0;
+  /// Numbers that set the op up, not data: no gradient reaches them.
+  uint32_t no_gradient_slots = 0;
+  /// Have the channel layout (any_layout, channels); elementwise: all.
+  uint32_t channel_slots = 0;
+  uint32_t channel_outputs = 0;
+
+  /// Name as an epilogue ("relu"): a unary op that another kernel can apply to its result.
+  std::string_view post = {};
   CheckFn check = nullptr;  ///< standard ops only
-  InferFn infer = nullptr;  ///< own ops; standard ops whose schema in ONNX has no inference
-  GradFn grad = nullptr;    ///< null: a gradient that must flow through is an error
+  /// Own ops; standard ops whose schema in ONNX has no inference, or one that leaves cases out.
+  InferFn infer = nullptr;
+  GradFn grad = nullptr;  ///< null: a gradient that must flow through is an error
   TrainingFormFn training = nullptr;
   ModeFn mode = nullptr;    ///< null: behaves the same in training and inference
   LowerFn lower = nullptr;  ///< null: an earlier pass must have rewritten the op
-  BodyFn body = nullptr;    ///< own ops; standard ops whose fp32 slots ONNX wants in slot 0's dtype
-                            ///< (KeepsFp32): types are inferred as if they had it, and a node that
-                            ///< keeps fp32 is exported as its body
-  std::string_view expr =
-      {};  ///< elementwise: program over x0.., attributes as $name (kernels/expr.h)
-  std::string_view grad_expr[3] = {
-      {}, {}, {}};  ///< elementwise: gradient of input i over x0.., y, dy; "" = none
+  /// Own ops; standard ops whose fp32 slots ONNX wants in slot 0's dtype (KeepsFp32): types are
+  /// inferred as if they had it, and a node that keeps fp32 is exported as its body.
+  BodyFn body = nullptr;
+
+  // Elementwise ops.
+  /// Program over x0.., attributes as $name (kernels/expr.h).
+  std::string_view expr = {};
+  /// Gradient of input i over x0.., y, dy; "" = none.
+  std::string_view grad_expr[3] = {{}, {}, {}};
   Traits traits = {};
 };
+
+/// True for an output that a node may lack (kNone). Beyond the least number they are optional, but
+/// not in a list of any number: each place in it counts.
+constexpr bool MayLackOutput(const OpDef& op, size_t i) {
+  return op.out.max < kVariadic && i >= static_cast<size_t>(op.out.min);
+}
 
 /// Row of an op, or null. One row per (domain, name).
 const OpDef* FindOp(std::string_view domain, std::string_view name);

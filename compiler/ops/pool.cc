@@ -6,9 +6,17 @@
 #include "compiler/ir/builder.h"
 #include "compiler/ops/body.h"
 #include "compiler/ops/op_def.h"
+#include "compiler/ops/window.h"
 
 namespace ampc {
 namespace {
+
+Status CheckPool(const Attrs& attrs, std::span<const ir::TensorType* const> inputs) {
+  if (inputs.empty() || inputs[0] == nullptr) return {};
+  AMPC_ASSIGN(const std::vector<WindowAxis> axes,
+              ReadWindow(attrs, inputs[0]->dims, attrs.Ints("kernel_shape")));
+  return PadsToSame(attrs) ? Status() : CheckRoom(axes, true);
+}
 
 // Explicit window of a pool.
 Attrs Window(const Attrs& attrs, const Dims& x, const Dims& y) {
@@ -283,8 +291,8 @@ Status TrainGlobalMax(ir::Graph& graph, ir::NodeId id, ir::Builder& b) {
 
 // clang-format off
 constexpr OpDef kOps[] = {
-    {.name = "MaxPool", .since = 22, .out = {1, 2}, .channel_slots = 1, .channel_outputs = 1, .training = TrainMaxPool, .lower = LowerMaxPool, .traits = {.any_layout = true}},
-    {.name = "AveragePool", .since = 22, .channel_slots = 1, .channel_outputs = 1, .grad = GradAveragePool, .lower = LowerAveragePool, .traits = {.any_layout = true}},
+    {.name = "MaxPool", .since = 22, .out = {1, 2}, .channel_slots = 1, .channel_outputs = 1, .check = CheckPool, .training = TrainMaxPool, .lower = LowerMaxPool, .traits = {.any_layout = true}},
+    {.name = "AveragePool", .since = 22, .channel_slots = 1, .channel_outputs = 1, .check = CheckPool, .grad = GradAveragePool, .lower = LowerAveragePool, .traits = {.any_layout = true}},
     {.name = "GlobalAveragePool", .since = 22, .grad = GradGlobalAverage, .lower = LowerGlobalAverage, .traits = {.reads_any_layout = true}},
     {.name = "GlobalMaxPool", .since = 22, .training = TrainGlobalMax, .lower = LowerGlobalMax, .traits = {.reads_any_layout = true}},
     {.domain = kOwnDomain, .name = "MaxPoolIndexed", .out = 2, .channel_slots = 1, .channel_outputs = 3, .infer = InferMaxPoolIndexed, .grad = GradMaxPoolIndexed, .lower = LowerMaxPoolIndexed, .body = BodyMaxPoolIndexed, .traits = {.any_layout = true}},

@@ -169,9 +169,9 @@ constexpr Traits kRandom{.random = true};
 constexpr OpDef kOps[] = {
     {.name = "RandomUniform", .since = 22, .in = 0, .mode = DrawUniform, .traits = kRandom},
     {.name = "RandomNormal", .since = 22, .in = 0, .mode = DrawNormal, .traits = kRandom},
-    {.name = "RandomUniformLike", .since = 22, .mode = DrawUniform, .traits = kRandom},
-    {.name = "RandomNormalLike", .since = 22, .mode = DrawNormal, .traits = kRandom},
-    {.name = "Bernoulli", .since = 22, .mode = DrawBernoulli, .traits = kRandom},
+    {.name = "RandomUniformLike", .since = 22, .no_gradient_slots = 0b1, .mode = DrawUniform, .traits = kRandom},
+    {.name = "RandomNormalLike", .since = 22, .no_gradient_slots = 0b1, .mode = DrawNormal, .traits = kRandom},
+    {.name = "Bernoulli", .since = 22, .no_gradient_slots = 0b1, .mode = DrawBernoulli, .traits = kRandom},
     {.domain = kOwnDomain, .name = "Random", .infer = InferRandom, .lower = LowerRandom, .body = BodyRandom, .traits = kRandom},
     // clang-format on
     {.name = "Dropout",
@@ -179,6 +179,7 @@ constexpr OpDef kOps[] = {
      .in = {1, 3},
      .out = {1, 2},
      .fp32_slots = 0b10,
+     .no_gradient_slots = 0b110,
      .mode = SetDropoutMode,
      .traits = {.random = true}},  // two of one input have masks of their own
     {.domain = kOwnDomain,

@@ -161,7 +161,7 @@ Result<std::string> BodyInterpolate(const BodyContext& c) {
 
 // clang-format off
 constexpr OpDef kOps[] = {
-    {.name = "Resize", .since = 19, .in = {1, 4}, .cast = kFp32OnCuda, .fp32_slots = 0b110, .grad = GradResize, .lower = LowerResize},
+    {.name = "Resize", .since = 19, .in = {1, 4}, .cast = kFp32OnCuda, .fp32_slots = 0b110, .no_gradient_slots = 0b1110, .grad = GradResize, .lower = LowerResize},
     {.domain = kOwnDomain, .name = "Interpolate", .infer = InferInterpolate, .grad = GradInterpolate, .lower = LowerInterpolate, .body = BodyInterpolate},
 };
 // clang-format on

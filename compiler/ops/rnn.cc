@@ -325,9 +325,9 @@ Status LowerGrad(LowerContext& c) {
 constexpr uint32_t kTrainOptional = 0b11111000;  // B, lengths, h0, c0, P
 constexpr uint32_t kGradOptional = 0b1111110010;  // lengths, dy, dy_h, state, c0, dy_c, P
 constexpr OpDef kOps[] = {
-    {.name = "RNN", .since = 22, .in = {3, 6}, .out = {1, 2}, .cast = kLowClass, .check = CheckRnn, .training = TrainLayer, .lower = LowerLayer},
-    {.name = "GRU", .since = 22, .in = {3, 6}, .out = {1, 2}, .cast = kLowClass, .check = CheckGru, .training = TrainLayer, .lower = LowerLayer},
-    {.name = "LSTM", .since = 22, .in = {3, 8}, .out = {1, 3}, .cast = kLowClass, .check = CheckLstm, .training = TrainLayer, .lower = LowerLayer},
+    {.name = "RNN", .since = 22, .in = {3, 6}, .out = {0, 2}, .cast = kLowClass, .check = CheckRnn, .training = TrainLayer, .lower = LowerLayer},
+    {.name = "GRU", .since = 22, .in = {3, 6}, .out = {0, 2}, .cast = kLowClass, .check = CheckGru, .training = TrainLayer, .lower = LowerLayer},
+    {.name = "LSTM", .since = 22, .in = {3, 8}, .out = {0, 3}, .cast = kLowClass, .check = CheckLstm, .training = TrainLayer, .lower = LowerLayer},
     {.domain = kOwnDomain, .name = "RnnTrain", .in = {3, 6}, .out = 4, .optional_slots = kTrainOptional, .cast = kLowClass, .fp32_outputs = 0b100,
      .infer = InferTrain<RnnKind::kRnn>, .grad = GradTrain, .lower = LowerTrain, .body = BodyRnnTrain},
     {.domain = kOwnDomain, .name = "GruTrain", .in = {3, 6}, .out = {4, 5}, .optional_slots = kTrainOptional, .cast = kLowClass, .fp32_outputs = 0b10100,

@@ -23,7 +23,7 @@ class Step:
 
     def run(self, feeds, states):
         """The step's outputs by name. `states` moves on; one that is not in it has its initial value."""
-        inputs = {feed["input"]: feeds[name] for name, feed in self.about["feeds"].items()}
+        inputs = {feed["input"]: np.asarray(feeds[name]) for name, feed in self.about["feeds"].items()}
         inputs |= {s["input"]: states[name] for name, s in self.about["states"].items() if s["input"] and name in states}
         names = [output.name for output in self.session.get_outputs()]
         values = dict(zip(names, self.session.run(names, inputs)))

@@ -5,7 +5,7 @@
 // Layouts, as measured (64 channels, 3x3, 56x56, batch 16, fp32, two cores):
 //   channels-last  used as it is, 16 ms; weights in a private layout, refreshed each run (0.05 ms).
 //   row-major      oneDNN's plain loop takes 26 ms and 33 ms backward, its blocked one 16 ms and
-//   the reorders 1 ms.
+//                  the reorders 1 ms.
 //
 // A data gradient with unit strides is a convolution with the weights' axes swapped and their taps
 // reversed. It is asked for as such: oneDNN does the same inside, but allocates in every run, and a

@@ -15,7 +15,6 @@
 namespace ampc::cuda {
 
 // ---- fp16 and bf16, as bits
-// -------------------------------------------------------------------------------------------
 
 __device__ inline float FloatFromHalfBits(uint16_t bits) {
   return __half2float(__ushort_as_half(bits));
@@ -31,7 +30,6 @@ __device__ inline uint16_t Bf16Bits(float v) {
 __device__ inline uint16_t Bf16Bits(double v) { return __bfloat16_as_ushort(__double2bfloat16(v)); }
 
 // ---- conversions
-// ------------------------------------------------------------------------------------------------------
 
 /// A dtype as a type, with the type of its bytes.
 template <DType D, typename S>
@@ -114,7 +112,6 @@ __device__ inline S Narrow(Element<D, S>, T v) {
 }
 
 // ---- operands
-// ---------------------------------------------------------------------------------------------------------
 
 /// kLanes elements that memory moves as one.
 template <typename S>

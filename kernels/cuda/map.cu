@@ -21,7 +21,6 @@ namespace ampc::cuda {
 namespace {
 
 // ---- registers
-// --------------------------------------------------------------------------------------------------------
 
 /// A thread's registers: slot r is column[r * step].
 template <typename T>
@@ -85,7 +84,6 @@ struct Registers {
 };
 
 // ---- one instruction
-// --------------------------------------------------------------------------------------------------
 
 template <typename T>
 __device__ inline void Execute(const MapParams<T>& p, const MapInstr& i, const Registers<T>& r,
@@ -155,7 +153,6 @@ __device__ inline void Execute(const MapParams<T>& p, const MapInstr& i, const R
 }
 
 // ---- kernels
-// ----------------------------------------------------------------------------------------------------------
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads) Map(const __grid_constant__ MapParams<T> p) {
@@ -182,7 +179,6 @@ __global__ void __launch_bounds__(kThreads) Cast(const __grid_constant__ MapPara
 }
 
 // ---- launchers
-// --------------------------------------------------------------------------------------------------------
 
 constexpr int64_t ThreadsFor(int64_t elements) { return (elements + kLanes - 1) / kLanes; }
 

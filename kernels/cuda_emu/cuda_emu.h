@@ -33,7 +33,6 @@
 namespace ampc::cuda {
 
 // ---- where a thread is
-// ------------------------------------------------------------------------------------------------
 
 struct EmulatedIndex {
   unsigned x = 0;
@@ -70,7 +69,6 @@ void RunGrid(int64_t blocks, int threads, size_t shared_bytes, const F& body) {
 }
 
 // ---- cuda_fp16.h, cuda_bf16.h: the conversions
-// ------------------------------------------------------------------------
 
 struct __half {
   uint16_t bits;

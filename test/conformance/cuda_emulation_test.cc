@@ -48,7 +48,6 @@ struct Case {
 };
 
 // ---- values
-// -----------------------------------------------------------------------------------------------------------
 
 /// Ordinary numbers, small integers, special values and arbitrary bits, mixed.
 double RandomDouble(std::mt19937_64& random) {
@@ -108,7 +107,6 @@ Bytes RandomValues(const TensorDesc& desc, std::mt19937_64& random) {
 }
 
 // ---- comparison
-// -------------------------------------------------------------------------------------------------------
 
 /// Floats as integers in their order, so that neighbours differ by 1.
 template <typename F, typename I>
@@ -156,7 +154,6 @@ void ExpectSame(const TensorDesc& desc, const Bytes& found, const Bytes& expecte
 }
 
 // ---- runs
-// -------------------------------------------------------------------------------------------------------------
 
 const Implementation* Find(std::span<const Implementation> table, std::string_view kernel) {
   for (const Implementation& impl : table) {
@@ -292,7 +289,6 @@ class CudaKernels : public ::testing::Test {
 };
 
 // ---- map
-// --------------------------------------------------------------------------------------------------------------
 
 Case MapOf(std::string expr, std::vector<TensorDesc> inputs, std::vector<TensorDesc> outputs) {
   return {"map", {{"expr", std::move(expr)}}, std::move(inputs), std::move(outputs)};
@@ -467,7 +463,6 @@ TEST_F(CudaKernels, MapSaysWhatItCannotDo) {
 }
 
 // ---- movement
-// ---------------------------------------------------------------------------------------------------------
 
 Attrs View(int64_t offset, std::vector<int64_t> strides) {
   return {{"offset", offset}, {"strides", std::move(strides)}};
@@ -529,7 +524,6 @@ TEST_F(CudaKernels, FillWritesOneValue) {
 }
 
 // ---- dropout
-// ----------------------------------------------------------------------------------------------------------
 
 Case DropoutOf(TensorDesc x, double ratio, TensorDesc y, TensorDesc mask,
                DType ratio_dtype = kF32) {
@@ -558,7 +552,6 @@ TEST_F(CudaKernels, DropoutKeepsTheSameElementsAsTheReference) {
 }
 
 // ---- what stands below
-// ------------------------------------------------------------------------------------------------
 
 TEST(CudaTable, NamesKernelsOfTheVocabularyOnce) {
   std::vector<std::string_view> seen;

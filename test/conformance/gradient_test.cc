@@ -201,7 +201,6 @@ TEST(Gradient, RulesAgreeWithDifferences) {
 }
 
 // ---- ties and edges
-// ----------------------------------------------------------------------------------------------------
 
 /// Operands with explicit values, the weights of the loss left at 1, and PyTorch's gradient of each
 /// operand.

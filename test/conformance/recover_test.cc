@@ -26,7 +26,6 @@ struct Case {
 };
 
 // ---- norms
-// ---------------------------------------------------------------------------------------------------------
 
 const std::string kMean = R"(
   axes = Constant <value: tensor = int64[1] {-1}> ()
@@ -144,7 +143,6 @@ std::vector<Case> Norms() {
 }
 
 // ---- activations
-// ---------------------------------------------------------------------------------------------------------
 
 const std::string kErf = R"(
   one = Constant <value: tensor = T {1}> ()
@@ -232,7 +230,6 @@ std::vector<Case> Activations() {
 }
 
 // ---- attention: q [2,2,3,4], k [2,2,5,4], v [2,2,5,3]
-// ---------------------------------------------------------------------------------------------------------
 
 std::string Numbers(const std::vector<double>& values) {
   std::string text;
@@ -359,7 +356,6 @@ std::vector<Case> Attentions() {
 }
 
 // ---- an unrolled layer: x [3,2,4], hidden 5
-// ---------------------------------------------------------------------------------------------------------
 
 std::string Unrolled(const std::string& between, bool last_reads_another_bias = false,
                      int swapped = 0, std::string_view perm = "1, 0") {
@@ -394,7 +390,6 @@ std::vector<Case> Layers() {
 }
 
 // ---- the comparison
-// ---------------------------------------------------------------------------------------------------------
 
 std::string Text(const Case& c, std::string_view type) {
   std::string text = "state {\n";

@@ -16,7 +16,9 @@ Table Binary(const std::string& op) {
           {op, {F({1}), F({2, 2})}},
           {op, {F({3, 1, 1}), F({2, 3, 2, 2})}},
           {op, {F({2, 3}), Same(0)}},
-          {op, {F({2, 0, 3}), F({3})}}};
+          {op, {F({2, 0, 3}), F({3})}},
+          {op, {F({}), F({})}},
+          {op, {F({1}), F({})}}};
 }
 
 Table Variadic(const std::string& op) {
@@ -92,7 +94,8 @@ Table UnaryOps() {
       {"Clip", {F({2, 3})}},
       {"Clip", {F({2, 9}).Avoiding({-0.5, 0.7}), V({}, {-0.5}).Constant(), V({}, {0.7}).Constant()}},
       {"Clip", {F({2, 9}).Avoiding({0.7}), None(), V({}, {0.7}).Constant()}},
-      {"Clip", {F({2, 9}).Avoiding({-0.5}), V({}, {-0.5}).NoGrad()}},
+      {"Clip", {F({2, 9}).Avoiding({-0.5}), V({}, {-0.5})}}, {"Clip", {F({2, 9}).Avoiding({0.7}), None(), V({}, {0.7})}},
+      {"Clip", {F({2, 9}).Avoiding({-0.5, 0.7}), V({}, {-0.5}), V({}, {0.7})}}, {"Clip", {F({2, 9}).Avoiding({-0.5, 0.7}), V({}, {0.7}), V({}, {-0.5})}},
       {"Clip", {Ix({4}, {1, 9, -3, 4}), IS(0), IS(5)}},
       {"PRelu", {F({2, 3, 2, 2}), F({3, 1, 1})}}, {"PRelu", {F({2, 3}), F({3})}}, {"PRelu", {F({4}), F({})}}, {"PRelu", {F({2, 3}), F({2, 3})}},
   });
@@ -155,6 +158,9 @@ Table OwnElementwise() {
       {"ai.ampc.Huber", {F({3, 5}), F({3, 5})}, {{"delta", 1.0}}}, {"ai.ampc.Huber", {F({2, 7}), F({2, 7})}, {{"delta", 0.6}}},
       {"ai.ampc.KlDivergence", {U({2, 4}, -3, -0.2), U({2, 4}, 0.1, 0.9)}}, {"ai.ampc.KlDivergence", {U({3}, -3, -0.2), V({3}, {0, 1, 0.5}).NoGrad()}},
       {"ai.ampc.BceWithLogits", {F({2, 3}), U({2, 3}, 0, 1), V({}, {1}).Constant()}},
+      {"ai.ampc.Map", {F({}).NoGrad(), F({}).NoGrad()}, {{"expr", std::string("y0 = x0 * x1; y1 = x0 < x1")}, {"to", Ints{kToTested, kBoolType}}}, 2},
+      {"ai.ampc.SquaredError", {F({}), F({})}}, {"ai.ampc.AbsoluteError", {F({}), F({})}}, {"ai.ampc.SmoothL1", {F({}), F({})}, {{"beta", 1.0}}}, {"ai.ampc.Huber", {F({}), F({})}, {{"delta", 1.0}}},
+      {"ai.ampc.KlDivergence", {U({}, -3, -0.2), U({}, 0.1, 0.9)}}, {"ai.ampc.BceWithLogits", {F({}), U({}, 0, 1), V({}, {1}).Constant()}},
       {"ai.ampc.BceWithLogits", {U({2, 3}, -9, 9), V({2, 3}, {0, 1, 1, 0, 1, 0}).NoGrad(), U({3}, 0.5, 3).NoGrad()}, {}, 1, ~0u, 4},
   };
 }
@@ -197,6 +203,8 @@ Table Movement() {
       {"ai.ampc.SliceGrad", {F({3}).NoGrad()}, {{"dims", Ints{7}}, {"start", Ints{1}}, {"step", Ints{2}}}},
       {"ai.ampc.GatherGrad", {F({3, 2}), Ix({3}, {1, -1, 1})}, {{"dims", Ints{4, 2}}, {"axis", int64_t{0}}}, 1, ~0u, 3},
       {"ai.ampc.GatherGrad", {F({2, 2, 2, 3}), Ix({2, 2}, {1, 0, 1, 3}, DType::kInt32)}, {{"dims", Ints{2, 4, 3}}, {"axis", int64_t{1}}}, 1, ~0u, 3},
+      {"Gather", {F({5}), IS(2)}}, {"ai.ampc.GatherGrad", {F({}), IS(2)}, {{"dims", Ints{5}}, {"axis", int64_t{0}}}},
+      {"Split", {F({5}), I({2, 0, 3})}, {}, 3, 0b100}, {"Pad", {F({3}), I({1, -1})}},
       {"ai.ampc.ToLayout", {F({2, 3, 4}).NoGrad()}},
   };
 }
@@ -228,6 +236,8 @@ Table Indexing() {
       const Attrs attrs{{"exclusive", exclusive}, {"reverse", reverse}};
       Join(t, {{"ai.ampc.CumProd", {F({2, 4})}, With(attrs, "axis", int64_t{1}), 1, ~0u, 4},
                {"ai.ampc.CumProd", {V({4, 2}, {1.5, 0, 2, 0, 0, 3, 0.5, -2})}, With(attrs, "axis", int64_t{0}), 1, ~0u, 4},
+               {"ai.ampc.CumProd", {F({4})}, With(attrs, "axis", int64_t{0}), 1, ~0u, 4},
+               {"ai.ampc.CumProdGrad", {F({4}).NoGrad(), F({4}).NoGrad()}, With(attrs, "axis", int64_t{0}), 1, ~0u, 8},
                {"ai.ampc.CumProdGrad", {F({2, 4}).NoGrad(), F({2, 4}).NoGrad()}, With(attrs, "axis", int64_t{1}), 1, ~0u, 8},
                {"ai.ampc.CumProdGrad", {V({3, 2}, {1.5, 0, 0, 0, 2, 3}).NoGrad(), F({3, 2}).NoGrad()}, With(attrs, "axis", int64_t{0}), 1, ~0u, 8}});
     }
@@ -269,6 +279,7 @@ Table Reductions() {
              {op, {V({2, 4}, {1, 3, 3, 1, 2, 2, 2, 2}).NoGrad()}, {{"axis", int64_t{1}}, {"select_last_index", int64_t{1}}}}});
   }
   for (const int64_t keep : {0, 1}) t.push_back({"ai.ampc.ReduceSum", {F({2, 3, 4})}, {{"axes", Ints{0, 2}}, {"keepdims", keep}, {"to", kToAcc}}, 1, ~0u, 8});
+  t.push_back({"ai.ampc.ReduceSum", {F({4})}, {{"axes", Ints{0}}, {"keepdims", int64_t{0}}}, 1, ~0u, 4});
   t.push_back({"ai.ampc.ReduceSum", {F({2, 3})}, {{"axes", Ints{1}}, {"keepdims", int64_t{1}}}, 1, ~0u, 3});
   return t;
 }
@@ -285,7 +296,7 @@ Table Random() {
       {"Dropout", {F({2, 3}).NoGrad()}, {}, 1, ~0u, 1, true}, {"Dropout", {F({2, 3}).NoGrad(), AS(0.3)}, {}, 2, ~0u, 1, true},
       {"ai.ampc.DropoutTrain", {F({2, 7}), AS(0.5), rng}, {{"stream", int64_t{77}}}, 2},
       {"ai.ampc.DropoutTrain", {F({3, 3, 5}), V({}, {0.25}).NoGrad(), Ix({2}, {4294967297.0, 5000000000.0})}, {{"stream", int64_t{2147483647}}}, 2},
-      {"ai.ampc.DropoutTrain", {F({5}), AS(0), rng}, {{"stream", int64_t{1}}}, 2},
+      {"ai.ampc.DropoutTrain", {F({5}), AS(0), rng}, {{"stream", int64_t{1}}}, 2}, {"ai.ampc.DropoutTrain", {F({}), AS(0.5), rng}, {{"stream", int64_t{5}}}, 2},
       {"RandomUniform", {}, {{"shape", Ints{2, 3}}}, 1, ~0u, 1, true}, {"RandomNormal", {}, {{"shape", Ints{2, 3}}, {"dtype", kF64}, {"mean", 1.0}}, 1, ~0u, 1, true},
       {"RandomUniformLike", {F({2, 3}).NoGrad()}, {}, 1, ~0u, 1, true}, {"RandomNormalLike", {Ix({2, 3}, {1, 2, 3, 4, 5, 6})}, {{"dtype", kF32}}, 1, ~0u, 1, true},
       {"Bernoulli", {F({2, 3}).NoGrad()}, {}, 1, ~0u, 1, true}, {"Bernoulli", {F({2, 3}).NoGrad()}, {{"dtype", static_cast<int64_t>(DType::kInt64)}}, 1, ~0u, 1, true},
@@ -294,20 +305,24 @@ Table Random() {
 }
 
 // found_inf, lr, momentum, dampening, weight_decay, first; then w.., g.., v..
-Sample Sgd(bool skip, bool first, bool momentum, int64_t nesterov, int64_t n) {
+// Parameter k has dims [2 + k, 3], or none.
+Sample Sgd(bool skip, bool first, bool momentum, int64_t nesterov, int64_t n, bool scalars = false) {
   Sample s{"ai.ampc.Sgd", {B({}, {skip ? 1.0 : 0.0}), AS(0.1), AS(0.9), AS(nesterov ? 0 : 0.2), AS(0.01), B({}, {first ? 1.0 : 0.0})},
            {{"n", n}, {"nesterov", nesterov}}, static_cast<size_t>(momentum ? 2 * n : n), ~0u, 4};
   for (int list = 0; list < (momentum ? 3 : 2); ++list) {
-    for (int64_t k = 0; k < n; ++k) s.args.push_back(A({2 + k, 3}).NoGrad());
+    for (int64_t k = 0; k < n; ++k) s.args.push_back(A(scalars ? Dims{} : Dims{2 + k, 3}).NoGrad());
   }
   return s;
 }
 // found_inf, lr, step_size, beta1, 1-beta1, beta2, 1-beta2, sqrt(bias correction 2), eps, weight_decay; then w.., g.., m.., v..
-Sample Adam(bool skip, int64_t decoupled, int64_t n) {
+Sample Adam(bool skip, int64_t decoupled, int64_t n, bool scalars = false) {
   Sample s{"ai.ampc.Adam", {B({}, {skip ? 1.0 : 0.0}), AS(0.01), AS(0.02), AS(0.9), AS(0.1), AS(0.99), AS(0.01), AS(0.3), AS(1e-6), AS(0.1)},
            {{"n", n}, {"decoupled", decoupled}}, static_cast<size_t>(3 * n), ~0u, 8};
   for (int list = 0; list < 4; ++list) {
-    for (int64_t k = 0; k < n; ++k) s.args.push_back(list == 3 ? AP({2 + k, 3}).NoGrad() : A({2 + k, 3}).NoGrad());
+    for (int64_t k = 0; k < n; ++k) {
+      const Dims dims = scalars ? Dims{} : Dims{2 + k, 3};
+      s.args.push_back(list == 3 ? AP(dims).NoGrad() : A(dims).NoGrad());
+    }
   }
   return s;
 }
@@ -341,6 +356,7 @@ Table TrainingSamples() {
       {"ai.ampc.UnscaleCheck", {None(), F({4}).NoGrad()}, {}, 3, ~0u, 4},
       {"ai.ampc.UnscaleCheck", {scale, V({3}, {1, kInf, 2}).NoGrad(), F({2}).NoGrad()}, {}, 4},
       {"ai.ampc.UnscaleCheck", {scale, V({3}, {1, kNan, 2}).NoGrad()}, {}, 3},
+      {"ai.ampc.UnscaleCheck", {scale, F({}).NoGrad()}, {}, 3}, {"ai.ampc.ClipNorm", {AS(3), AS(1), A({}).NoGrad()}, {}, 1}, Sgd(false, false, true, 0, 1, true), Adam(false, 1, 1, true),
       {"ai.ampc.ClipNorm", {AS(3), AS(1), A({2, 3}).NoGrad(), A({2}).NoGrad()}, {}, 2},
       {"ai.ampc.ClipNorm", {AS(0.5), AS(1), A({3}).NoGrad()}, {}, 1},
       Sgd(false, false, false, 0, 1), Sgd(false, true, true, 0, 2), Sgd(false, false, true, 0, 2), Sgd(false, false, true, 1, 1), Sgd(false, true, true, 1, 1), Sgd(true, false, true, 0, 2),

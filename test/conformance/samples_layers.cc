@@ -54,6 +54,11 @@ Table Convolutions() {
       {"ConvTranspose", {F({1, 2, 3, 4}), F({2, 3, 3, 2}), F({3})}, With(Window({2, 3}, {1, 1}, {1, 0, 0, 1}), "output_padding", Ints{1, 2}), 1, ~0u, 12},
       {"ConvTranspose", {F({1, 2, 4}), F({2, 1, 3})}, With(Window({2}, {3}, {1, 2}), "output_padding", Ints{2}), 1, ~0u, 6},
       {"ConvTranspose", {F({1, 2, 3, 3}), F({2, 1, 3, 3})}, {{"strides", Ints{2, 2}}, {"output_shape", Ints{6, 5}}}, 1, ~0u, 18},
+      {"ConvTranspose", {F({1, 2, 6}), F({2, 1, 3})}, {{"output_shape", Ints{5}}}, 1, ~0u, 6},  // shorter than the input
+      {"ConvTranspose", {F({1, 2, 4, 6}), F({2, 1, 3, 3}), F({1})}, {{"strides", Ints{2, 1}}, {"output_shape", Ints{8, 5}}}, 1, ~0u, 18},
+      {"ConvTranspose", {F({1, 2, 2, 2, 1}), F({2, 2, 2, 2, 2})}, {{"strides", Ints{1, 2, 3}}, {"group", int64_t{2}}, {"output_shape", Ints{1, 3, 2}}}, 1, ~0u, 8},
+      {"ConvTranspose", {F({1, 2, 6}), F({2, 1, 3})}, {{"strides", Ints{2}}, {"output_shape", Ints{14}}}, 1, ~0u, 6},  // longer than the windows reach
+      {"ConvTranspose", {F({1, 2, 4}), F({2, 1, 3})}, {{"strides", Ints{2}}, {"output_padding", Ints{1}}, {"auto_pad", Str("SAME_UPPER")}}, 1, ~0u, 6},
       {"ConvTranspose", {F({1, 2, 3, 3}), F({2, 1, 3, 3})}, {{"strides", Ints{2, 2}}, {"auto_pad", Str("SAME_UPPER")}}, 1, ~0u, 18},
       {"ConvTranspose", {F({1, 2, 3, 3}), F({2, 1, 3, 2})}, {{"strides", Ints{2, 2}}, {"auto_pad", Str("SAME_LOWER")}}, 1, ~0u, 18},
       {"ConvTranspose", {F({1, 2, 2, 3, 2}), F({2, 2, 2, 2, 3})}, Window({1, 2, 1}, {1, 1, 1}, {0, 1, 1, 0, 0, 1}), 1, ~0u, 24},
@@ -163,6 +168,7 @@ Table Resizing() {
            Resized({1, 1, 3, 4}, {}, {7, 7}, With(With(linear, "axes", Ints{2, 3}), "keep_aspect_ratio_policy", Str("not_smaller")), {}, 4)});
   t.push_back({"Resize", {Ix({1, 1, 2, 3}, {1, 2, 3, 4, 5, 6}, DType::kInt32), None(), None(), Ix({4}, {1, 1, 4, 4}).Constant()}});
   const Attrs map{{"dims", Ints{2, 3, 2}}, {"axes", Ints{1, 2}}, {"begins", Ints{0, 2, 2, 5, 0, 1, 2}}, {"indices", Ints{0, 3, 1, 0, 2, 2, 0}}, {"weights", Doubles{0.5, -1.25, 2, 0.75, 1, 1, -0.5}}};
+  t.push_back(Resized({4}, {2.5}, {}, mode("nearest", "asymmetric"), {}, 4));  // onnxruntime has no linear one of one axis
   t.push_back({"ai.ampc.Interpolate", {F({2, 4, 3})}, map, 1, ~0u, 8});
   return t;
 }
@@ -232,6 +238,7 @@ Table RowNorms() {
       {"LayerNormalization", {F({4}), F({4}), F({4})}, {{"axis", int64_t{0}}}, 1, ~0u, 8},
       {"RMSNormalization", {F({3, 5}), F({5})}, epsilon, 1, ~0u, 12},
       {"RMSNormalization", {F({2, 3, 4}), F({2, 3, 4})}, {{"axis", int64_t{0}}}, 1, ~0u, 48},
+      {"RMSNormalization", {F({4}), F({4})}, epsilon, 1, ~0u, 12},
       {"GroupNormalization", {F({2, 4, 3}), F({4}), F({4})}, groups(2), 1, ~0u, 24}, {"GroupNormalization", {F({2, 6, 2, 2}), F({6}), F({6})}, groups(3), 1, ~0u, 24},
       {"GroupNormalization", {F({3, 4}), F({4}), F({4})}, groups(2), 1, ~0u, 8},
       {"InstanceNormalization", {F({2, 3, 4}), F({3}), F({3})}, {}, 1, ~0u, 16},
@@ -244,6 +251,7 @@ Table RowNorms() {
       {"ai.ampc.NormalizeGrad", {F({2, 4, 3}).NoGrad(), F({2, 4, 3}).NoGrad(), F({4}).NoGrad(), AP({4}).NoGrad()}, rows(6, 2, 3, 1), 3, ~0u, 24},
       {"LpNormalization", {F({2, 5})}, {}, 1, ~0u, 8}, {"LpNormalization", {F({2, 3, 4})}, {{"axis", int64_t{1}}, {"p", int64_t{1}}}, 1, ~0u, 8},
       {"LpNormalization", {V({2, 3}, {0, 0, 0, 1, -2, 2}).NoGrad()}, {{"axis", int64_t{1}}}, 1, ~0u, 3}, {"LpNormalization", {U({2, 3}, 280, 300)}, {}, 1, ~0u, 8},
+      {"LpNormalization", {F({5})}, {}, 1, ~0u, 8}, {"LpNormalization", {F({5})}, {{"p", int64_t{1}}}, 1, ~0u, 8}, {"MeanVarianceNormalization", {F({5})}, {{"axes", Ints{0}}}, 1, ~0u, 12},
       {"MeanVarianceNormalization", {F({2, 3, 2, 2})}, {}, 1, ~0u, 24}, {"MeanVarianceNormalization", {F({3, 4})}, {{"axes", Ints{-1}}}, 1, ~0u, 12},
       {"MeanVarianceNormalization", {F({2, 3, 4})}, {{"axes", Ints{2, 0}}}, 1, ~0u, 24},
       {"LRN", {F({2, 5, 3, 2})}, {{"size", int64_t{3}}, {"alpha", 0.4}}, 1, ~0u, 8}, {"LRN", {F({2, 4, 3})}, {{"size", int64_t{4}}, {"alpha", 0.3}, {"beta", 0.5}, {"bias", 1.5}}, 1, ~0u, 8},

@@ -73,7 +73,6 @@ TEST(Types, OwnOpsAgreeWithTheirBodies) {
 }
 
 // ---- cast classes
-// ------------------------------------------------------------------------------------------------------
 
 /// PyTorch's autocast lists, in ONNX's words. Everything that they do not name follows its input,
 /// or takes the widest of its operands where it has several.

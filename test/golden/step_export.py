@@ -192,6 +192,74 @@ def native_types(tools):
     return f"standard ops with low operands: {counts[0]}, native {counts[1]}"
 
 
+# ---- forms that the golden models do not have
+
+POOLED = "h = Mul (x, w) s = Constant <value_ints = [1, 2, 4]> () p = Reshape (h, s) y = {} (p)"
+# name -> (body over x [2, 4] and the weight w, dims of w, dims of the target)
+FORMS = {
+    "split, one output read": ("h = Mul (x, w) a, b, c = Split <axis = 1, num_outputs = 3> (h) y = Tanh (b)", [4], [2, 2]),
+    "split of a weight": ("n = Constant <value_ints = [1, 4, 2]> () a, b, c = Split <axis = 0> (w, n) y = MatMul (x, b)", [7, 3], [2, 3]),
+    "split, a frozen one": ("a, b = Split <axis = 1, num_outputs = 2> (x) y = MatMul (b, w)", [2, 3], [2, 3]),
+    "topk, values read": ("h = Mul (x, w) k = Constant <value_ints = [2]> () v, i = TopK <axis = 1> (h, k) y = Tanh (v)", [4], [2, 2]),
+    "topk of the data": ("k = Constant <value_ints = [2]> () v, i = TopK <axis = 1> (x, k) y = MatMul (v, w)", [2, 3], [2, 3]),
+    "cumprod of rank 1": ("z = Constant <value_int = 0> () y = CumProd <exclusive = 1> (w, z)", [4], [4]),
+    "cumprod of rank 2": ("h = Mul (x, w) z = Constant <value_int = 1> () y = CumProd <reverse = 1> (h, z)", [4], [2, 4]),
+    "norm of rank 1": ("y = LpNormalization <axis = 0> (w)", [4], [4]),
+    "softmax of rank 1": ("y = LogSoftmax <axis = 0> (w)", [4], [4]),
+    "sum to rank 0": ("h = Mul (x, w) y = ReduceSum <keepdims = 0> (h)", [4], []),
+    "weight of rank 0": ("y = Mul (x, w)", [], [2, 4]),
+    "lp pool over the end": (POOLED.format("LpPool <kernel_shape = [2], strides = [3], dilations = [2], ceil_mode = 1>"), [4], [1, 2, 2]),
+    "average pool over the end": (POOLED.format("AveragePool <kernel_shape = [2], strides = [3], ceil_mode = 1>"), [4], [1, 2, 2]),
+}
+
+
+def small_model(tools, body, dims, target):
+    text = f"""<ir_version: 11, opset_import: ["" : 26]>
+g (float[2, 4] x) => (float{target or ""} y) {{ {body} }}"""
+    model = onnx.parser.parse_model(text)
+    values = np.random.default_rng(1).uniform(0.3, 1.5, dims).astype(np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(values, "w"))
+    path = tools.folder / "small.onnx"
+    onnx.save(model, path)
+    return path
+
+
+def small_forms(tools):
+    """Nodes with unread outputs, of rank 0 and 1, windows that reach over the end: valid, and the same numbers."""
+    random, count = np.random.default_rng(2), 0
+    for name, (body, dims, target) in FORMS.items():
+        path = small_model(tools, body, dims, target)
+        feeds = {"x": random.uniform(0.5, 1.5, (STEPS, 2, 4)).astype(np.float32), "target": random.normal(size=[STEPS, *target]).astype(np.float32)}
+        for precision in ("fp32", "bf16"):
+            step, plan = tools.folder / "small.step.onnx", tools.folder / "small.plan"
+            settings = ["--loss", "mse", "--precision", precision, "--trainable", "w", "--lr", "0.05", "-q"]
+            tools.run("ampc", path, *settings, "--emit", "step", "-o", step)
+            tools.run("ampc", path, *settings, "-o", plan)
+            onnx.checker.check_model(onnx.load(step), full_check=True)
+            outputs, theirs = in_onnxruntime([step], feeds)
+            lines, ours = in_amprun(tools, plan, feeds, ["w"])
+            moved = np.abs(ours["w"][-1] - ours["w"][0]).max()
+            bound = SGD_FP32 if precision == "fp32" else 2.0**-8 * moved
+            worst = np.abs(theirs["w"] - ours["w"]).max()
+            expect(moved > 0, f"{name} {precision}: nothing trains")
+            expect(worst <= bound, f"{name} {precision}: the weight differs by {worst:.1e}, the bound is {bound:.1e}")
+            count += 1
+    return f"{count} steps"
+
+
+def outputs_are_wide(tools):
+    """What a driver reads is no 16-bit number, whatever the loss was computed in: onnxruntime's Python has no bf16."""
+    path = small_model(tools, "s = Constant <value_ints = [-1]> () f = Reshape (x, s) v = MatMul (f, f) y = PRelu (v, w)", [], [])
+    for emit in ("step:native=1", "step"):
+        step = tools.folder / "low.step.onnx"
+        tools.run("ampc", path, "--loss", "output", "--precision", "bf16", "--trainable", "w", "-q", "--emit", emit, "-o", step)
+        types = {o.name: o.type.tensor_type.elem_type for o in onnx.load(step).graph.output}
+        expect(types["loss"] == TensorProto.FLOAT, f"{emit}: the loss has type {types['loss']}")
+        expect(not set(types.values()) & set(LOW), f"{emit}: outputs of 16 bits: {types}")
+    outputs, _ = in_onnxruntime([tools.folder / "low.step.onnx"], {"x": np.ones((STEPS, 2, 4), np.float32)})
+    return f"loss {float(outputs[0]['loss']):g}"
+
+
 # ---- how far onnxruntime's own runs lie apart
 
 
@@ -232,4 +300,4 @@ if __name__ == "__main__":
     if sys.argv[2:3] == ["measure"]:
         measure(Tools(sys.argv[1]), sys.argv[3:])
     else:
-        run_checks([runtime_keeps_casts, fp32, bf16, fp16, windows, dropout_masks, native_types])
+        run_checks([runtime_keeps_casts, fp32, bf16, fp16, windows, dropout_masks, native_types, small_forms, outputs_are_wide])

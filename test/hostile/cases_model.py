@@ -255,6 +255,7 @@ def op_cases():
                              ("kernel negative", {"kernel_shape": [-3, -3]}), ("no kernel", {}),
                              ("strides huge", {"kernel_shape": [2, 2], "strides": [0, 1]})):
         yield op("MaxPool " + name, [node("MaxPool", ["x"], ["y"], **attributes)], inputs=image)
+    yield from window_cases(op)
     yield op("Slice step 0", [node("Slice", ["x", "b", "e", "a", "s"], ["y"])], initializers=[
         ints("b", [0]), ints("e", [4]), ints("a", [0]), ints("s", [0])])
     yield op("Slice axis huge", [node("Slice", ["x", "b", "e", "a"], ["y"])], initializers=[
@@ -289,10 +290,70 @@ def op_cases():
     yield from control_cases(op)
 
 
+def window_cases(op):
+    line = [value("x", (1, 2, 6))]
+    three = [numpy_helper.from_array(np.zeros((2, 1, 3), np.float32), "w")]
+    seven = [numpy_helper.from_array(np.zeros((1, 2, 7), np.float32), "w")]
+    yield op("Conv window beyond", [node("Conv", ["x", "w"], ["y"])], "axis 2: a window of 7 does not fit 6 elements with padding 0 and 0",
+             inputs=line, initializers=seven)
+    yield op("Conv window beyond by less than a stride", [node("Conv", ["x", "w"], ["y"], strides=[4])], "axis 2: a window of 7 does not fit",
+             inputs=line, initializers=seven)
+    yield op("Conv dilated beyond", [node("Conv", ["x", "w"], ["y"], dilations=[2], pads=[3, 3])],
+             r"axis 2: a window of 13 \(kernel 7, dilation 2\) does not fit 6 elements with padding 3 and 3", inputs=line, initializers=seven)
+    yield op("Conv pads and auto_pad", [node("Conv", ["x", "w"], ["y"], auto_pad="SAME_UPPER", pads=[3, 3])], "both pads .3,3. and auto_pad SAME_UPPER",
+             inputs=line, initializers=seven)
+    for name in ("MaxPool", "AveragePool", "LpPool"):
+        yield op(name + " window beyond an axis", [node(name, ["x"], ["y"], kernel_shape=[9])],
+                 "axis 2: a window of 9 does not fit 6 elements with padding 0 and 0", inputs=line)
+        yield op(name + " window of other axes", [node(name, ["x"], ["y"], kernel_shape=[2, 2])], "'/y'", inputs=line)
+    for name, pattern, exit, attributes in (
+        ("output_shape too long", "output_shape is 500 on axis 2: a window of 3 over 6 elements with stride 1 makes 1 to 8", 1, {"output_shape": [500]}),
+        ("output_shape a stride too long", "makes 1 to 14", 1, {"output_shape": [15], "strides": [2]}),
+        ("output_shape 0", "output_shape is .0., expected 1 number from 1", 1, {"output_shape": [0]}),
+        ("output_shape of batch and channels", "output_shape is .1,1,8., expected 1 number", 1, {"output_shape": [1, 1, 8]}),
+        ("output_shape 2^62", "output_shape", 1, {"output_shape": [HUGE]}),
+        ("pads beyond", "axis 2 of the output would be -2 long: a window of 3 over 6 elements with stride 1, output_padding 0, padding 5 and 5", 1, {"pads": [5, 5]}),
+        ("pads that leave nothing", "axis 2 of the output would be 0 long", 1, {"pads": [4, 4]}),
+        ("pads negative", "pads is .-1,0., expected 2 numbers from 0", 1, {"pads": [-1, 0]}),
+        ("output_padding of strides", "output_padding 5 with stride 2 is more than", 3, {"output_padding": [5], "strides": [2]}),
+        ("stride 2^31 - 1", "'/y'", 1, {"strides": [(1 << 31) - 1], "dilations": [(1 << 31) - 1], "pads": [(1 << 31) - 1, (1 << 31) - 1], "output_shape": [9]})):
+        yield op("ConvTranspose " + name, [node("ConvTranspose", ["x", "w"], ["y"], **attributes)], pattern, exit=exit, inputs=line, initializers=three)
+
+
 def twice_attribute():
     n = node("Softmax", ["x"], ["y"], axis=0)
     n.attribute.append(helper.make_attribute("axis", 1))
     return n
+
+
+def shadow_cases(op, loop_case, same):
+    """Names in a body that hide one that it can see."""
+    true, w = numpy_helper.from_array(np.array(True), "c"), numpy_helper.from_array(np.ones(3, np.float32), "w")
+    ten = {"value": numpy_helper.from_array(np.full(3, 10, np.float32))}
+    plain = helper.make_graph([node("Sub", ["x", "w"], ["b"])], "body", [], [value("b", None)])
+
+    def if_case(name, nodes, pattern, before=(), initializers=()):
+        graph = helper.make_graph(nodes, "body", [], [value("b", None)], list(initializers))
+        return op("If " + name, [*before, node("If", ["c"], ["y"], then_branch=graph, else_branch=plain)], pattern, initializers=[true, w])
+    again = node("Constant", [], ["w"], **ten)
+    yield if_case("that makes an initializer anew", [again, node("Add", ["x", "w"], ["b"])],
+                  r"node '/w' \(Constant-13\) makes 'w' in the then_branch of node '/y' \(If-16\), which is the name of an initializer of the graph")
+    yield if_case("that makes it anew after its use", [node("Add", ["x", "w"], ["t"]), again, node("Add", ["t", "w"], ["b"])], "'/w' .* makes 'w' in")
+    yield if_case("that makes an input anew", [node("Constant", [], ["x"], **ten), node("Add", ["x", "w"], ["b"])], "which is the name of an input of the graph")
+    yield if_case("that makes a node's output anew", [node("Constant", [], ["q"], **ten), node("Add", ["q", "w"], ["b"])],
+                  r"which is the name of an output of node '/q' \(Neg-13\) in the graph", before=[node("Neg", ["x"], ["q"])])
+    yield if_case("with an initializer of an outer name", [node("Add", ["x", "w"], ["b"])], "initializer 'w' of the then_branch .* implementations differ",
+                  initializers=[numpy_helper.from_array(np.full(3, 10, np.float32), "w")])
+    inner = helper.make_graph([node("Constant", [], ["t"], **ten), node("Add", ["x", "t"], ["b2"])], "inner", [], [value("b2", None)])
+    yield if_case("within If that makes the name of the first", [node("Neg", ["x"], ["t"]), node("If", ["c"], ["b"], then_branch=inner, else_branch=inner)],
+                  "an output of node '/t' .Neg-13. in the then_branch of node '/y'")
+    yield loop_case("Loop that makes its initial value anew", [same[0], node("Constant", [], ["x"], **ten), node("Add", ["v", "x"], ["v2"])],
+                    "makes 'x' in the body of node '/y' .Loop-16., which is the name of an input of the graph")
+    yield loop_case("Loop that makes its own input", [same[0], node("Relu", ["v"], ["v"]), node("Relu", ["v"], ["v2"])],
+                    "which is the name of an input of the body of node '/y'")
+    yield op("Scan that makes its initial value anew", [node("Scan", ["w", "x"], ["q", "y"], num_scan_inputs=1, body=helper.make_graph(
+        [node("Neg", ["e"], ["x"]), node("Add", ["s", "x"], ["so"]), node("Identity", ["so"], ["b"])], "body",
+        [value("s", (3,)), value("e", (3,))], [value("so", (3,)), value("b", (3,))]))], "makes 'x' in the body of node", initializers=[w])
 
 
 def control_cases(op):
@@ -322,6 +383,7 @@ def control_cases(op):
     yield loop_case("Loop that never runs, stacked", [*same, node("Identity", ["v2"], ["r"])], "never runs, so the dims of output 'y'", exit=3, n=0,
                     outputs=["z", "y"], more=[value("r", None)])
     yield op("Loop without a body", [node("Loop", ["n", "", "x"], ["y"])], "the body does not fit", initializers=[numpy_helper.from_array(np.array(3), "n")])
+    yield from shadow_cases(op, loop_case, same)
     lone = helper.make_graph([node("Add", ["h", "e"], ["h2"])], "body", [value("h", None), value("e", None)], [value("h2", None)])
     yield op("Scan of no inputs", [node("Scan", ["x", "x"], ["y"], body=lone, num_scan_inputs=0)], "the body does not fit")
     yield op("Scan along a missing axis", [node("Scan", ["x", "x"], ["y"], body=lone, num_scan_inputs=1, scan_input_axes=[7])], "axis 7 of input 1")

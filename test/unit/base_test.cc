@@ -157,7 +157,6 @@ TEST(Crc32c, BothFormsAgreeAtEveryLengthAndExtend) {
 }
 
 // ---- inline vector, name index
-// ----------------------------------------------------------------------
 
 TEST(InlineVector, KeepsItsElementsWhenItGrowsIsCopiedAndMoved) {
   InlineVector<int, 2> a;

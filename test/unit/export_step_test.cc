@@ -100,13 +100,22 @@ TEST_F(ExportStepTest, NextValuesAndOutputsHaveNamesOfTheirOwn) {
 
 TEST_F(ExportStepTest, LowOperandsAreWidenedOnceAndResultsRounded) {
   ASSERT_TRUE(Export(kStep).ok());
-  EXPECT_EQ(
-      Nodes(Load().graph()),
-      (Texts{"Cast w -> w.fp16", "Cast x -> x.wide", "Cast w.fp16 -> w.fp16.wide",
-             "MatMul x.wide w.fp16.wide -> p.unrounded", "Cast p.unrounded -> p",
-             "Cast p -> p.wide", "Mul p.wide x.wide -> loss.unrounded",
-             "Cast loss.unrounded -> loss", "Cast loss -> q", "Cast total -> t", "Mul q t -> s",
-             "Add n s -> w.next", "Identity lr -> lr.1", "Identity w.next -> m.next"}));
+  EXPECT_EQ(Nodes(Load().graph()),
+            (Texts{"Cast w -> w.fp16", "Cast x -> x.wide", "Cast w.fp16 -> w.fp16.wide",
+                   "MatMul x.wide w.fp16.wide -> p.unrounded", "Cast p.unrounded -> p",
+                   "Cast p -> p.wide", "Mul p.wide x.wide -> y.unrounded", "Cast y.unrounded -> y",
+                   "Cast y -> q", "Cast total -> t", "Mul q t -> s", "Add n s -> w.next",
+                   "Identity lr -> lr.1", "Identity w.next -> m.next", "Cast y -> loss"}));
+}
+
+TEST_F(ExportStepTest, NoOutputIsLow) {
+  for (const bool native : {false, true}) {
+    ASSERT_TRUE(Export(kStep, {.native = native}).ok());
+    const onnx::ModelProto model = Load();
+    const auto& loss = model.graph().output(0);
+    EXPECT_EQ(loss.name(), "loss");
+    EXPECT_EQ(loss.type().tensor_type().elem_type(), onnx::TensorProto::FLOAT);
+  }
 }
 
 TEST_F(ExportStepTest, NativeKeepsLowOperands) {

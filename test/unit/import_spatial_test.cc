@@ -30,7 +30,6 @@ std::vector<double> Folded(const std::string& body, int opset = 22) {
 }
 
 // ---- edges of small ranks
-// ------------------------------------------------------------------------------------------------------
 
 TEST(ImportRewrites, HardmaxTakesALine) {
   const std::string x = "x = Constant <value = float[3] {1, 5, 5}> ()\n";
@@ -45,7 +44,6 @@ TEST(ImportRewrites, GatherNDGivesAScalar) {
 }
 
 // ---- Einsum
-// ----------------------------------------------------------------------------------------------------------
 
 // The same with every axis written out: "..." replaced by letters of its own.
 struct Contraction {
@@ -184,7 +182,6 @@ TEST(ImportEinsum, RefusesWhatDoesNotFit) {
 }
 
 // ---- pools
-// -----------------------------------------------------------------------------------------------------------
 
 constexpr const char* kPlane =
     "x = Constant <value = float[1,1,2,4] {3, 0, 1, -2, 4, 0, 2, 0}> ()\n";
@@ -229,7 +226,6 @@ TEST(ImportPools, MaxUnpoolInvertsMaxPoolAlsoForOddSizes) {
 }
 
 // ---- resizing, grids, blocks
-// -----------------------------------------------------------------------------------------
 
 TEST(ImportResize, OlderFormsMeanTheSame) {
   const std::string x = "x = Constant <value = float[1,1,1,4] {1, 2, 3, 4}> ()\n";

@@ -31,7 +31,6 @@ const ir::StateVar* State(const TextImport& m, std::string_view name) {
 }
 
 // ---- structure
-// -----------------------------------------------------------------------------------------------------
 
 constexpr char kMlp[] = R"(
 <ir_version: 8, opset_import: ["" : 17]>
@@ -119,6 +118,31 @@ TEST(Import, UnneededNodesAreLeftOutAndCounted) {
   EXPECT_CONTAINS(m.Notes(), "1 node that no output needs is left out");
 }
 
+TEST(Import, UnreadOutputsGoOnlyWhereTheyAreOptional) {
+  const TextImport split = Import(ModelText(18, "(float[2,3] x) => (float[2,1] y)",
+                                            "a, b, c = Split <axis = 1, num_outputs = 3> (x)\n"
+                                            "y = Exp (b)"));
+  ASSERT_TRUE(split.result.ok()) << split.Error();
+  EXPECT_CONTAINS(Short(split.graph()), "-> a float[2,1], b float[2,1], c float[2,1]\n");
+  const TextImport top =
+      Import(ModelText(17, "(float[2,3] x) => (float[2,2] v)",
+                       "k = Constant <value_ints = [2]> ()\nv, i = TopK (x, k)"));
+  ASSERT_TRUE(top.result.ok()) << top.Error();
+  EXPECT_CONTAINS(Short(top.graph()), "-> v float[2,2], i int64[2,2]\n");
+  const TextImport pool = Import(ModelText(17, "(float[1,1,4] x) => (float[1,1,3] y)",
+                                           "y, i = MaxPool <kernel_shape = [2]> (x)"));
+  ASSERT_TRUE(pool.result.ok()) << pool.Error();
+  EXPECT_CONTAINS(Short(pool.graph()), "-> y float[1,1,3], -\n");
+}
+
+TEST(Import, NamelessOutputsOfAListCount) {
+  const TextImport m = Import(ModelText(18, "(float[2,3] x) => (float[2,1] y)",
+                                        "\"\", b, \"\" = Split <axis = 1, num_outputs = 3> (x)\n"
+                                        "y = Exp (b)"));
+  ASSERT_TRUE(m.result.ok()) << m.Error();
+  EXPECT_CONTAINS(Short(m.graph()), "float[2,1], b float[2,1], ");
+}
+
 TEST(Import, OutputMayBeAnInputOrAnInnerValue) {
   const TextImport m = Import(ModelText(17, "(float[2] x) => (float[2] x, float[2] h, float[2] y)",
                                         "h = Exp (x)\ny = Relu (h)"));
@@ -134,14 +158,13 @@ TEST(Import, DeclaredTypeThatContradictsIsNoted) {
 }
 
 // ---- dims
-// ----------------------------------------------------------------------------------------------------------
 
 TEST(Import, UnboundDimNamesTheFeeds) {
   const TextImport m = Import(ModelText(
       17, "(float[batch,seq] x, float[batch,seq] z) => (float[batch,seq] y)", "y = Add (x, z)"));
   EXPECT_EQ(m.Error(),
             "error[E0112]: symbolic dims without a size: 'batch' (of 'x', 'z'), 'seq' (of 'x', "
-            "'z'); give --dim batch=N --dim seq=N");
+            "'z'); give --dim batch=SIZE --dim seq=SIZE");
 }
 
 TEST(Import, UnknownDimSuggestsTheNearest) {
@@ -178,7 +201,6 @@ TEST(Import, EvalDimsStandInFrontOfTheOthers) {
 }
 
 // ---- support
-// -------------------------------------------------------------------------------------------------------
 
 TEST(Import, AllUnsupportedOpsAreListedAtOnce) {
   const TextImport m = Import(ModelText(17, "(float[2,2] x) => (float[2,2] y)",
@@ -222,7 +244,6 @@ TEST(Import, OpsWithABodyInOnnxAreImportedThroughIt) {
 }
 
 // ---- functions
-// -----------------------------------------------------------------------------------------------------
 
 TEST(Import, FunctionsAreInlinedWithTheirAttributes) {
   const TextImport m = Import(R"(<ir_version: 8, opset_import: ["" : 17, "local" : 1]>
@@ -281,7 +302,6 @@ main (float[2] x) => (float[2] y) { y = local.A (x) }
 }
 
 // ---- what trains
-// ---------------------------------------------------------------------------------------------------
 
 constexpr char kZoo[] = R"(
 <ir_version: 8, opset_import: ["" : 17]>
@@ -439,7 +459,6 @@ TEST(Import, MergedParametersAreUntiedAndTiedOnesStay) {
 }
 
 // ---- real models
-// ---------------------------------------------------------------------------------------------------
 
 std::vector<fs::path> GoldenModels() {
   std::vector<fs::path> found;

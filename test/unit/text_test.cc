@@ -254,6 +254,8 @@ TEST(Text, NamesPlaceAndReason) {
        "error[E0122]: 1:29: no value, feed or state above is named 'z'"},
       {"train (float x) { y = Add (x) }", "error[E0126]: 1:19: Add takes 2 inputs, 1 are given"},
       {"train (float x) { y = Add (x, \"\") }", "error[E0126]: 1:19: Add can't do without input 1"},
+      {"train (float[4] x, int64[2] s) { a, \"\" = Split (x, s) }",
+       "error[E0126]: 1:34: Split can't do without output 1"},
       {"train (float x) { y = Concat <axis = 0> (x, \"\") }", "error[E0126]"},
       {"train (float x) { y, z = Relu (x) }",
        "error[E0126]: 1:19: Relu has 1 outputs, 2 are named"},

@@ -116,6 +116,8 @@ const std::vector<Damage>& AllDamage() {
       {"V6", "input too many", [](M, C c) { c.g.SetInput(c.value("image1").def, 1, c.g.FindValue("image")); }},
       {"V6", "required input left out", [](M, C c) { c.g.SetInput(c.value("flat").def, 1, kNone); }},
       {"V6", "variadic input left out", [](M, C c) { c.g.SetInput(c.value("found").def, 1, kNone); }},
+      {"V6", "required output left out", [](M, C c) { c.g.AddNode(*FindOp("", "Relu"), {}, std::vector<ValueId>{c.g.FindValue("g")}, std::vector<TypeId>{kNone}, 0); }},
+      {"V6", "output of a list left out", [](M, C c) { c.g.AddNode(*FindOp("", "Split"), {}, std::vector<ValueId>{c.g.FindValue("g")}, std::vector<TypeId>{c.g.type_id(c.g.FindValue("g")), kNone}, 0); }},
       {"V6", "output too many", [](M m, C c) { c.g.AddOutputValue(c.value("flat").def, Type(m, DType::kFloat32, {}), "more"); }},
       {"V7", "type out of range", [](M, C c) { c.value("d").type = 1000; }},
       {"V7", "no type", [](M m, C c) { c.value("x").type = Type(m, DType::kNone, {}); }},
