@@ -234,8 +234,14 @@ class Autocaster {
     return text.empty() ? "" : fmt::format("'{}'", text);
   }
 
-  // "; did you mean 'X'?" for a label or an op type that nothing has.
+  // "; did you mean 'X'?" for a label or an op type that nothing has; or what the node is instead.
   std::string NearestRule(const PolicyRule& rule) const {
+    for (NodeId n : g_.Order()) {
+      const std::string_view op = g_.node(n).op->name;
+      if (!rule.node.empty() && !rule.op.empty() && GlobMatches(rule.node, g_.Label(n)) &&
+          !GlobMatches(rule.op, op))
+        return fmt::format("; node '{}' is {}", g_.Label(n), op);
+    }
     std::vector<std::string> names;
     for (NodeId n : g_.Order())
       names.push_back(rule.node.empty() ? std::string(g_.node(n).op->name)

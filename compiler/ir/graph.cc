@@ -37,7 +37,6 @@ std::shared_ptr<const ByteSource> MemorySource(std::vector<std::byte> bytes) {
 }
 
 // ---- Module
-// --------------------------------------------------------------------------------------------------------
 
 StateId Module::AddState(StateVar state) {
   const auto id = static_cast<StateId>(states.size());
@@ -120,7 +119,6 @@ void Graph::RenumberStates(std::span<const StateId> new_ids) {
 }
 
 // ---- values
-// --------------------------------------------------------------------------------------------------------
 
 const TensorType& Graph::type(ValueId v) const { return module_->types.Get(value(v).type); }
 
@@ -189,7 +187,6 @@ ValueId Graph::FindState(StateId state) const {
 }
 
 // ---- uses
-// ----------------------------------------------------------------------------------------------------------
 
 int32_t Graph::AddUse(ValueId v, Use use) {
   auto& uses = values_[static_cast<size_t>(v)].uses;
@@ -233,7 +230,6 @@ void Graph::RemoveUseOf(ValueId v, NodeId kind) {
 }
 
 // ---- nodes
-// ---------------------------------------------------------------------------------------------------------
 
 std::vector<NodeId> Graph::Order() const {
   std::vector<NodeId> order;
@@ -347,7 +343,6 @@ void Graph::MoveBefore(NodeId n, NodeId before) {
 }
 
 // ---- outputs, nexts
-// ------------------------------------------------------------------------------------------------
 
 void Graph::SetOutput(std::string_view name, ValueId v) {
   auto [it, fresh] =
@@ -412,7 +407,6 @@ void Graph::RemoveNexts(const std::function<bool(StateId)>& drop) {
 }
 
 // ---- reading
-// -------------------------------------------------------------------------------------------------------
 
 const HostTensor* Graph::ConstantOf(ValueId v) const {
   if (v == kNone) return nullptr;

@@ -140,8 +140,7 @@ class Graph {
   const std::string& name() const { return name_; }
   void set_name(std::string name) { name_ = std::move(name); }
 
-  // --- values
-  // ---------------------------------------------------------------------------------------------------
+  // ---- values
   const Value& value(ValueId v) const { return values_[static_cast<size_t>(v)]; }
   const TensorType& type(ValueId v) const;
   TypeId type_id(ValueId v) const { return value(v).type; }
@@ -161,8 +160,7 @@ class Graph {
   /// Gives the value this name, made unique by a suffix when taken.
   void Rename(ValueId v, std::string_view name);
 
-  // --- nodes
-  // ----------------------------------------------------------------------------------------------------
+  // ---- nodes
   const Node& node(NodeId n) const { return nodes_[static_cast<size_t>(n)]; }
   int32_t num_nodes() const {
     return static_cast<int32_t>(nodes_.size());
@@ -194,8 +192,7 @@ class Graph {
   /// Moves a node in the list: before `before`, or to the end.
   void MoveBefore(NodeId n, NodeId before);
 
-  // --- feeds, outputs, nexts
-  // ------------------------------------------------------------------------------------
+  // ---- feeds, outputs, nexts
   const std::vector<FeedInfo>& feeds() const { return feeds_; }
   std::vector<FeedInfo>& mutable_feeds() { return feeds_; }
   const std::vector<OutputInfo>& outputs() const { return outputs_; }

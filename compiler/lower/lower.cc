@@ -97,7 +97,6 @@ class ProgramBuilder {
   }
 
   // ---- tensors
-  // -------------------------------------------------------------------------------------------------------
 
   const ir::Graph& graph() const { return g_; }
   const TensorDesc& desc(Operand t) const { return tensors_[Index(t)].desc; }
@@ -194,7 +193,6 @@ class ProgramBuilder {
   }
 
   // ---- lifetimes
-  // -----------------------------------------------------------------------------------------------------
 
   // Per buffer: last call that reads it, first call that writes it, number of writing calls;
   // outputs live for ever.
@@ -254,7 +252,6 @@ class ProgramBuilder {
   }
 
   // ---- next states
-  // ---------------------------------------------------------------------------------------------------
 
   // The buffer of a state that this graph reads, or kNever.
   int32_t StateBuffer(ir::StateId state) {
@@ -306,7 +303,6 @@ class ProgramBuilder {
   }
 
   // ---- in-place reuse
-  // ------------------------------------------------------------------------------------------------
 
   void ShareInPlace() {
     std::vector<int32_t> merged(program_.buffers.size());

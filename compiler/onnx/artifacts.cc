@@ -50,7 +50,6 @@ double AttributeOf(const onnx::NodeProto& node, std::string_view name, double fa
 }
 
 // ---- the optimizer
-// -------------------------------------------------------------------------------------------------------------
 
 // Defaults of the ops in ONNX Runtime.
 Status ReadAdamW(const onnx::NodeProto& node, OptimizerSpec& spec) {
@@ -97,7 +96,6 @@ Status ReadOptimizer(const SourceModel& model, const CompileOptions& options,
 }
 
 // ---- the graph
-// ----------------------------------------------------------------------------------------------------------------
 
 class Joiner {
  public:

@@ -18,7 +18,6 @@ using ir::kNone;
 using ir::ValueId;
 
 // ---- Attention
-// ---------------------------------------------------------------------------------------------------------
 
 enum Slot : size_t { kQ, kK, kV, kMask, kPastKey, kPastValue, kLengths };
 
@@ -245,7 +244,6 @@ class AttentionRule {
 Status Attention(CanonicalContext& c, SourceNode& n) { return AttentionRule(c, n).Run(); }
 
 // ---- RotaryEmbedding
-// ---------------------------------------------------------------------------------------------------------
 
 struct Rotation {
   bool heads_first;  // [batch, heads, length, size], else [batch, length, heads, size]

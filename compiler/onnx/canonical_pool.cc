@@ -11,7 +11,6 @@ namespace {
 using ir::ValueId;
 
 // ---- LpPool, GlobalLpPool
-// ------------------------------------------------------------------------------------------
 
 double PowerOf(const Attrs& attrs) {
   const Attr* p = attrs.Find("p");
@@ -141,7 +140,6 @@ Status GlobalLpPool(CanonicalContext& c, SourceNode& n) {
 }
 
 // ---- MaxUnpool
-// -------------------------------------------------------------------------------------------------------
 
 // The indices come from a MaxPool over a tensor of these dims.
 bool ArePoolIndicesOf(const ir::Graph& graph, ValueId indices, const Dims& dims) {

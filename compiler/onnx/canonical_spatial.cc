@@ -13,7 +13,6 @@ namespace {
 using ir::ValueId;
 
 // ---- Col2Im
-// ----------------------------------------------------------------------------------------------------------
 
 Result<std::vector<int64_t>> ConstantList(CanonicalContext& c, const SourceNode& n, size_t slot,
                                           std::string_view what) {
@@ -102,7 +101,6 @@ Status Col2Im(CanonicalContext& c, SourceNode& n) {
 }
 
 // ---- Resize, Upsample
-// ------------------------------------------------------------------------------------------------
 
 void SetInput(SourceNode& n, size_t i, ValueId v) {
   if (n.inputs.size() <= i) n.inputs.resize(i + 1, ir::kNone);
@@ -187,7 +185,6 @@ Status Resize(CanonicalContext& c, SourceNode& n) {
 }
 
 // ---- GridSample, AffineGrid
-// -------------------------------------------------------------------------------------------
 
 // Coordinates of one axis, from edge to edge or from centre to centre of the outer elements.
 double GridCoordinate(int64_t i, int64_t size, bool align_corners) {

@@ -183,7 +183,6 @@ Status EyeLike(CanonicalContext& c, SourceNode& n) {
 }
 
 // ---- sequences
-// -----------------------------------------------------------------------------------------------------
 
 const std::vector<ValueId>* SequenceOf(const CanonicalContext& c, const SourceNode& n,
                                        size_t slot) {
@@ -229,18 +228,57 @@ Status SequenceConstruct(CanonicalContext&, SourceNode& n) {
   return {};
 }
 
+Status SequenceEmpty(CanonicalContext&, SourceNode& n) {
+  n.sequence.emplace();
+  return {};
+}
+
+// The position that input `slot` says, of `places`; negative ones count from `length`.
+Result<size_t> PositionAt(CanonicalContext& c, const SourceNode& n, size_t slot, size_t length,
+                          size_t places) {
+  const HostTensor* position = c.Constant(n, slot);
+  if (position == nullptr) return NotConstant(c, n, slot, "the position");
+  AMPC_TRY(ExpectScalar(c, n, slot));
+  int64_t at = position->GetInt(0);
+  if (at < 0) at += static_cast<int64_t>(length);
+  if (at < 0 || at >= static_cast<int64_t>(places))
+    return BadInput("E0107", "position {} of a sequence of {}", position->GetInt(0), length);
+  return static_cast<size_t>(at);
+}
+
 Status SequenceAt(CanonicalContext& c, SourceNode& n) {
   const auto* sequence = SequenceOf(c, n, 0);
   if (sequence == nullptr) return NoSequence(0);
-  const HostTensor* position = c.Constant(n, 1);
-  if (position == nullptr) return NotConstant(c, n, 1, "the position");
-  AMPC_TRY(ExpectScalar(c, n, 1));
-  const auto length = static_cast<int64_t>(sequence->size());
-  int64_t at = position->GetInt(0);
-  if (at < 0) at += length;
-  if (at < 0 || at >= length)
-    return BadInput("E0107", "position {} of a sequence of {}", position->GetInt(0), length);
-  n.Replace((*sequence)[static_cast<size_t>(at)]);
+  AMPC_ASSIGN(const size_t at, PositionAt(c, n, 1, sequence->size(), sequence->size()));
+  n.Replace((*sequence)[at]);
+  return {};
+}
+
+// At the end, unless a position is given.
+Status SequenceInsert(CanonicalContext& c, SourceNode& n) {
+  const auto* sequence = SequenceOf(c, n, 0);
+  if (sequence == nullptr) return NoSequence(0);
+  if (!n.Has(1)) return BadInput("E0107", "input 1, the tensor to insert, is missing");
+  size_t at = sequence->size();
+  if (n.Has(2)) {
+    AMPC_ASSIGN(at, PositionAt(c, n, 2, sequence->size(), sequence->size() + 1));
+  }
+  n.sequence = *sequence;
+  n.sequence->insert(n.sequence->begin() + static_cast<std::ptrdiff_t>(at), n.inputs[1]);
+  return {};
+}
+
+// The last one, unless a position is given.
+Status SequenceErase(CanonicalContext& c, SourceNode& n) {
+  const auto* sequence = SequenceOf(c, n, 0);
+  if (sequence == nullptr) return NoSequence(0);
+  if (sequence->empty()) return BadInput("E0107", "the sequence is empty");
+  size_t at = sequence->size() - 1;
+  if (n.Has(1)) {
+    AMPC_ASSIGN(at, PositionAt(c, n, 1, sequence->size(), sequence->size()));
+  }
+  n.sequence = *sequence;
+  n.sequence->erase(n.sequence->begin() + static_cast<std::ptrdiff_t>(at));
   return {};
 }
 
@@ -255,6 +293,7 @@ Status SequenceLength(CanonicalContext& c, SourceNode& n) {
 Status ConcatFromSequence(CanonicalContext& c, SourceNode& n) {
   const auto* sequence = SequenceOf(c, n, 0);
   if (sequence == nullptr) return NoSequence(0);
+  if (sequence->empty()) return BadInput("E0107", "the sequence is empty");
   std::vector<ValueId> parts = *sequence;
   const int64_t axis = n.attrs.Int("axis");
   if (n.attrs.Int("new_axis") != 0) {
@@ -277,7 +316,10 @@ constexpr CanonicalRow kRules[] = {
     {"EyeLike", EyeLike, true},
     {"SplitToSequence", SplitToSequence, true},
     {"SequenceConstruct", SequenceConstruct, true},
+    {"SequenceEmpty", SequenceEmpty, true},
     {"SequenceAt", SequenceAt, true},
+    {"SequenceInsert", SequenceInsert, true},
+    {"SequenceErase", SequenceErase, true},
     {"SequenceLength", SequenceLength, true},
     {"ConcatFromSequence", ConcatFromSequence, true},
 };

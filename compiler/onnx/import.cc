@@ -15,7 +15,6 @@ using ir::kNone;
 using ir::ValueId;
 
 // ---- dims
-// ----------------------------------------------------------------------------------------------------------
 
 DimBinding::DimBinding(const CompileOptions& options, DimSet set) {
   for (const auto& [name, value] : options.dims) {
@@ -78,7 +77,6 @@ Status DimBinding::Finish() const {
 }
 
 // ---- Importer
-// ------------------------------------------------------------------------------------------------------
 
 Importer::Importer(SourceModel& source, const CompileOptions& options, Diagnostics& diagnostics,
                    EvaluateFn evaluate, DimSet dims)
@@ -244,7 +242,6 @@ Result<std::unique_ptr<ir::Module>> Importer::Run() {
 }
 
 // ---- entry points
-// --------------------------------------------------------------------------------------------------
 
 namespace {
 

@@ -16,7 +16,8 @@ namespace ampc {
 namespace {
 
 struct Site {
-  int node, slot;  // kInBody: a body of the node reads it
+  int node, slot;           // kInBody: a body of the node reads it,
+  std::string_view inside;  // under this name
 };
 constexpr int kInBody = -1;
 
@@ -120,6 +121,30 @@ std::unordered_set<std::string_view> ReachedByGradients(const SourceModel& sourc
   return reached;
 }
 
+bool IsIdentity(const onnx::NodeProto& node) {
+  return node.op_type() == "Identity" && DomainOf(node.domain()).empty();
+}
+
+// Whether a body of the node reads the value as a running statistic, itself or copied.
+bool StatisticInBodies(const onnx::NodeProto& node, std::string_view name) {
+  for (const auto& attribute : node.attribute()) {
+    if (!attribute.has_g()) continue;
+    std::unordered_set<std::string_view> names = {name};
+    for (const auto& inner : attribute.g().node()) {
+      const OpDef* row = FindOp(DomainOf(inner.domain()), inner.op_type());
+      for (int i = 0; i < inner.input_size(); ++i) {
+        if (!names.contains(inner.input(i))) continue;
+        if (row != nullptr && HasBit(row->statistic_slots, i)) return true;
+        if (IsIdentity(inner)) names.insert(inner.output(0));
+      }
+      for (const std::string* captured : CapturedNames(inner)) {
+        if (names.contains(*captured) && StatisticInBodies(inner, *captured)) return true;
+      }
+    }
+  }
+  return false;
+}
+
 // An output of the graph, which the loss may read.
 void CountOutput(SourceUse& use) {
   if (!use.differentiable) use.where = "an output of the graph";
@@ -136,7 +161,8 @@ Readers ReadersOf(const google::protobuf::RepeatedPtrField<onnx::NodeProto>& nod
       if (!nodes[n].input(i).empty()) readers[nodes[n].input(i)].push_back({n, i});
     }
     if (!IsControlFlow(nodes[n])) continue;
-    for (const std::string* name : CapturedNames(nodes[n])) readers[*name].push_back({n, kInBody});
+    for (const std::string* name : CapturedNames(nodes[n]))
+      readers[*name].push_back({n, kInBody, *name});
   }
   return readers;
 }
@@ -146,8 +172,9 @@ Readers ReadersOf(const google::protobuf::RepeatedPtrField<onnx::NodeProto>& nod
 class Tracer {
  public:
   Tracer(const SourceModel& source, const std::unordered_set<std::string_view>& reached,
-         const std::set<std::string_view>& outputs)
-      : source_(source), reached_(reached), outputs_(outputs) {}
+         const std::set<std::string_view>& outputs,
+         const std::unordered_set<std::string_view>& products)
+      : source_(source), reached_(reached), outputs_(outputs), products_(products) {}
 
   void Trace(const google::protobuf::RepeatedPtrField<onnx::NodeProto>& nodes,
              const Readers& readers, const Opsets& opsets, Site site, SourceUse& use) {
@@ -186,7 +213,8 @@ class Tracer {
         Push({&f->proto->node(), &InnerReaders(*f), &f->opsets}, f->proto->input(site.slot));
       return;
     }
-    const SlotFacts facts = FactsOf(node, *body.opsets, site.slot);
+    SlotFacts facts = FactsOf(node, *body.opsets, site.slot);
+    if (site.slot == kInBody) facts.statistic = StatisticInBodies(node, site.inside);
     if (facts.looks_through) {  // the first output comes first
       for (int i = node.output_size(); i-- > 0;) {
         if (IsOutput(body, node.output(i))) CountOutput(use);
@@ -201,7 +229,15 @@ class Tracer {
     use.statistic = use.statistic || facts.statistic;
     use.differentiable = use.differentiable || flows;
     use.parameter = use.parameter || (flows && facts.parameter);
-    use.scalar = use.scalar && (facts.scalar || !facts.differentiable);
+    const bool scalar = facts.scalar && !IsBias(node, site.slot);
+    use.scalar = use.scalar && (scalar || !facts.differentiable);
+  }
+
+  // Added to a product: the bias of a linear layer, of one output perhaps.
+  bool IsBias(const onnx::NodeProto& node, int slot) const {
+    const OpDef* row = FindOp(DomainOf(node.domain()), node.op_type());
+    return row != nullptr && row->traits.adds && node.input_size() == 2 &&
+           products_.contains(node.input(1 - slot));
   }
 
   bool IsOutput(const Body& body, const std::string& name) const {
@@ -227,15 +263,12 @@ class Tracer {
   const SourceModel& source_;
   const std::unordered_set<std::string_view>& reached_;
   const std::set<std::string_view>& outputs_;
+  const std::unordered_set<std::string_view>& products_;
   bool first_ = true;
   std::vector<Pending> pending_;
   std::set<std::pair<const onnx::NodeProto*, int>> visited_;
   std::unordered_map<const onnx::FunctionProto*, Readers> inner_;
 };
-
-bool IsIdentity(const onnx::NodeProto& node) {
-  return node.op_type() == "Identity" && DomainOf(node.domain()).empty();
-}
 
 // Reads of a value, with Identity nodes looked through: the sites that can be given a name of their
 // own. An Identity that makes an output of the graph stays a reader.
@@ -429,13 +462,20 @@ void CountUses(SourceModel& source) {
   const std::unordered_set<std::string_view> reached = ReachedByGradients(source);
   std::set<std::string_view> outputs;
   for (const auto& out : graph.output()) outputs.insert(out.name());
+  std::unordered_set<std::string_view> products;
+  for (const auto& node : graph.node()) {
+    const OpDef* row = FindOp(DomainOf(node.domain()), node.op_type());
+    if (row != nullptr && row->traits.product)
+      products.insert(node.output().begin(), node.output().end());
+  }
   for (SourceTensor& tensor : source.tensors()) {
     tensor.uses.clear();
     std::vector<Site> sites;
     DirectReads(graph, readers, outputs, tensor.name, sites);
     for (const Site& site : sites) {
       SourceUse use{.node = site.node, .slot = site.slot};
-      Tracer(source, reached, outputs).Trace(graph.node(), readers, source.opsets(), site, use);
+      Tracer(source, reached, outputs, products)
+          .Trace(graph.node(), readers, source.opsets(), site, use);
       tensor.uses.push_back(std::move(use));
     }
     if (outputs.contains(tensor.name)) {

@@ -11,7 +11,6 @@ namespace {
 using ir::ValueId;
 
 // ---- CumSum, CumProd
-// ------------------------------------------------------------------------------------------------
 
 Result<int64_t> AxisOf(const HostTensor* axis, size_t rank) {
   if (axis == nullptr) return BadInput("E0108", "'axis' is not known at compile time");
@@ -121,7 +120,6 @@ Result<std::string> BodyCumProdGrad(const BodyContext& c) {
 }
 
 // ---- ReverseSequence
-// ------------------------------------------------------------------------------------------------
 
 Status GradReverseSequence(GradContext& g) {
   if (g.Needs(0)) g.Set(0, g.b.Op("ReverseSequence", {g.dy(), g.x(1)}, g.attrs()));
@@ -137,7 +135,6 @@ Status LowerReverseSequence(LowerContext& c) {
 }
 
 // ---- Tile
-// ------------------------------------------------------------------------------------------------------------
 
 // [d0, d1] repeated [r0, r1] is [r0, d0, r1, d1] read with stride 0 along the repeats.
 struct Tiling {
@@ -178,7 +175,6 @@ Status LowerTile(LowerContext& c) {
 }
 
 // ---- Trilu
-// -----------------------------------------------------------------------------------------------------------
 
 Status GradTrilu(GradContext& g) {
   if (!g.Needs(0)) return {};

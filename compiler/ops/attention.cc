@@ -68,7 +68,6 @@ Status CheckOperands(const InferContext& c, size_t mask) {
 }
 
 // ---- Attention
-// ---------------------------------------------------------------------------------------------------------
 
 Status InferAttention(InferContext& c) {
   AMPC_TRY(CheckOperands(c, 3));
@@ -119,7 +118,6 @@ Status GradAttention(GradContext& g) {
 }
 
 // ---- AttentionGrad: q, k, v, y, lse, dy, [mask] -> dq, dk, dv, [gradient of the masked scores]
-// ---------------------------------------------------------------------------------------------------------
 
 Status InferAttentionGrad(InferContext& c) {
   AMPC_TRY(CheckOperands(c, 6));
@@ -144,7 +142,6 @@ Status LowerAttentionGrad(LowerContext& c) {
 }
 
 // ---- bodies
-// ---------------------------------------------------------------------------------------------------------
 
 class Body {
  public:

@@ -5,6 +5,9 @@
 //   op              kernel            gradient of the data   gradient of the weights
 //   Conv            conv              ConvGradData           ConvGradWeights(x, dy)
 //   ConvTranspose   conv_bwd_data     Conv                   ConvGradWeights(dy, x)
+#include <algorithm>
+#include <limits>
+
 #include "compiler/ir/builder.h"
 #include "compiler/ops/body.h"
 #include "compiler/ops/op_def.h"
@@ -77,7 +80,6 @@ ir::ValueId BiasGrad(GradContext& g) {
 }
 
 // ---- Conv
-// ------------------------------------------------------------------------------------------------------------
 
 Geometry ConvGeometry(const Attrs& attrs, const Dims& x, const Dims& w, const Dims& y) {
   const size_t n = w.size() - 2;
@@ -121,7 +123,6 @@ Status LowerConv(LowerContext& c) {
 }
 
 // ---- ConvTranspose
-// ---------------------------------------------------------------------------------------------------
 
 // One spatial axis of a transposed convolution. The convolution that it inverts reads `out`
 // elements with this padding and gives the input's length again.
@@ -147,6 +148,10 @@ Result<TransposedAxis> TransposeAxis(const Attrs& attrs, size_t i, const WindowA
                     "axis {} of the output would be {} long: {} over {} elements with stride {}, "
                     "output_padding {}, padding {} and {}",
                     i + 2, t.out, DescribeWindow(a), a.in, a.stride, extra, t.begin, t.end);
+  }
+  if (std::max(t.begin, t.end) > std::numeric_limits<int32_t>::max()) {
+    return Unsupported("E0102", "axis {}: padding of {} and {} elements, which is not supported",
+                       i + 2, t.begin, t.end);
   }
   // Up to a stride, the convolution leaves the rim at the end unread by itself; whole strides make
   // it read less padding.
@@ -231,7 +236,6 @@ Status LowerConvTranspose(LowerContext& c) {
 }
 
 // ---- own ops: geometry in attributes, the result's dims in `dims`
-// ------------------------------------------------------
 
 Attrs GeometryParams(const Attrs& attrs) {
   Attrs p;

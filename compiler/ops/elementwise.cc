@@ -129,7 +129,6 @@ Status LowerElementwise(LowerContext& c) {
 namespace {
 
 // ---- Map
-// -----------------------------------------------------------------------------------------------------------
 
 Status InferMap(InferContext& c) {
   Dims dims;
@@ -159,7 +158,6 @@ Result<std::string> BodyElementwise(const BodyContext& c) { return MapBody(c.op.
 Result<std::string> BodyMap(const BodyContext& c) { return MapBody(c.attrs.String("expr"), c); }
 
 // ---- variadic
-// ------------------------------------------------------------------------------------------------------
 
 // "op(op(x0, x1), x2)…" for the number of inputs at hand.
 std::string Chain(std::string_view call, size_t n) {
@@ -219,7 +217,6 @@ Status GradExtreme(GradContext& g) {
 }
 
 // ---- ops whose program depends on attributes or on optional inputs
-// ----------------------------------------------------
 
 Status LowerClip(LowerContext& c) {
   std::string expr = "x0";
@@ -352,6 +349,11 @@ constexpr OpDef Binary(std::string_view name, int since, CastClasses cast, std::
           .grad_expr = {grad0, grad1},
           .traits = expr == "x0 + x1" ? kAddition : kArithmetic};
 }
+// Slot 1 is a parameter also when it has one element.
+constexpr OpDef WithParameter(OpDef row) {
+  row.traits.arithmetic = false;
+  return row;
+}
 constexpr OpDef Variadic(std::string_view name, int since, GradFn grad, LowerFn lower) {
   return {.name = name,
           .since = since,
@@ -411,7 +413,7 @@ constexpr OpDef kOps[] = {
     Unary("Mish", 22, kFollowClass, "x0 * tanh(max(x0, 0) + log1p(exp(-abs(x0))))",
           "t = tanh(max(x0, 0) + log1p(exp(-abs(x0)))); y0 = dy * (t + x0 * (1 - t * t) * sigmoid(x0))"),
     {.name = "Gelu", .since = 20, .grad = GradGelu, .lower = LowerGelu, .traits = {.any_layout = true}},
-    Binary("PRelu", 16, kLowClass, "where(x0 > 0, x0, x1 * x0)", "where(x0 > 0, dy, dy * x1)", "where(x0 > 0, 0, dy * x0)"),
+    WithParameter(Binary("PRelu", 16, kLowClass, "where(x0 > 0, x0, x1 * x0)", "where(x0 > 0, dy, dy * x1)", "where(x0 > 0, 0, dy * x0)")),
     // comparisons and logic
     Binary("Equal", 19, kWidestClass, "x0 == x1", "", ""), Binary("Greater", 13, kWidestClass, "x0 > x1", "", ""),
     Binary("Less", 13, kWidestClass, "x0 < x1", "", ""), Binary("GreaterOrEqual", 16, kWidestClass, "x0 >= x1", "", ""),

@@ -17,7 +17,6 @@ ValueId ZerosLike(GradContext& g, ValueId v) {
 }
 
 // ---- the two families
-// ------------------------------------------------------------------------------------------------
 
 // How one family picks and places with the indices of slot 1.
 struct Family {
@@ -146,7 +145,6 @@ Status LowerScatterND(LowerContext& c) {
 }
 
 // ---- TopK
-// ------------------------------------------------------------------------------------------------------------
 
 // The gradient of the values goes by the indices.
 Status GradTopK(GradContext& g) {
@@ -169,7 +167,6 @@ Status LowerTopK(LowerContext& c) {
 }
 
 // ---- OneHot
-// ----------------------------------------------------------------------------------------------------------
 
 // values = [off, on]
 Status GradOneHot(GradContext& g) {

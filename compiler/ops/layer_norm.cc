@@ -60,7 +60,6 @@ Attrs RowAttrs(const Rows& rows, const Attrs& attrs) {
 }
 
 // ---- what ONNX's inference takes on trust
-// ------------------------------------------------------------------------------
 
 Status CheckParameters(std::span<const ir::TensorType* const> inputs, const Dims& expected) {
   for (size_t i = 1; i < inputs.size(); ++i) {
@@ -103,7 +102,6 @@ Status InferFirst(InferContext& c) {
 }
 
 // ---- the standard ops
-// --------------------------------------------------------------------------------------------------
 
 Operand Optional(Operand (LowerContext::*get)(size_t) const, const LowerContext& c, size_t n,
                  size_t i) {
@@ -145,7 +143,6 @@ Status TrainStandard(ir::Graph& graph, ir::NodeId id, ir::Builder& b) {
 }
 
 // ---- bodies: x as [rows / groups, groups, scales per row, inner]
-// --------------------------------------------------------------------------------------------------
 
 struct BodyRows {
   Rows rows;
@@ -212,7 +209,6 @@ Result<std::string> BodyStandard(const BodyContext& c) {
 }
 
 // ---- Normalize: x, scale, [bias] -> y, inverse deviation, [mean]
-// ------------------------------------------------------------------------------------------------------
 
 Status CheckRows(const Attrs& attrs, const ir::TensorType& x, const ir::TensorType& scale) {
   const Rows rows = OwnRows(attrs, x.dims);
@@ -292,7 +288,6 @@ Result<std::string> BodyNormalize(const BodyContext& c) {
 }
 
 // ---- NormalizeGrad: x, dy, scale, inverse deviation, [mean] -> dx, dscale, dbias
-// ------------------------------------------------------------------------------------------------------
 
 Status InferNormalizeGrad(InferContext& c) {
   AMPC_TRY(CheckRows(c.attrs, c.in(0), c.in(2)));

@@ -10,7 +10,6 @@ namespace ampc {
 namespace {
 
 // ---- shared
-// ----------------------------------------------------------------------------------------------------------
 
 // Parameters of the loss kernels from ONNX's attributes; ONNX marks "no ignore_index" by absence.
 Attrs LossParams(const Attrs& attrs) {
@@ -54,7 +53,6 @@ Status CheckReduction(const Attrs& attrs, std::span<const ir::TensorType* const>
 }
 
 // ---- CrossEntropy: scores, labels, [weights] -> loss, log_prob, total
-// -------------------------------------------------
 
 Status InferCrossEntropy(InferContext& c) {
   AMPC_TRY(CheckLoss(c, 0, 1, 2));
@@ -181,7 +179,6 @@ Result<std::string> BodyCrossEntropy(const BodyContext& c) {
 }
 
 // ---- CrossEntropyGrad: dloss, log_prob, labels, weights, total -> dscores
-// ---------------------------------------------
 
 Status InferCrossEntropyGrad(InferContext& c) {
   AMPC_TRY(CheckLoss(c, 1, 2, 3));
@@ -219,7 +216,6 @@ Result<std::string> BodyCrossEntropyGrad(const BodyContext& c) {
 }
 
 // ---- Nll: log_prob, labels, [weights] -> loss, total
-// ------------------------------------------------------------------
 
 Status InferNll(InferContext& c) {
   AMPC_TRY(CheckLoss(c, 0, 1, 2));
@@ -263,7 +259,6 @@ Result<std::string> BodyNll(const BodyContext& c) {
 }
 
 // ---- NllGrad: dloss, log_prob (only its form is read), labels, weights, total -> dlog_prob
-// -----------------------------
 
 Status InferNllGrad(InferContext& c) {
   AMPC_TRY(CheckLoss(c, 1, 2, 3));
@@ -287,7 +282,6 @@ Result<std::string> BodyNllGrad(const BodyContext& c) {
 }
 
 // ---- TopKCorrect: scores, labels -> 1 where the label is among the k best
-// ----------------------------------------------
 
 Status InferTopK(InferContext& c) {
   AMPC_TRY(CheckLoss(c, 0, 1, 2));

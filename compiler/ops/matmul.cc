@@ -56,7 +56,6 @@ Result<Dims> ProductDims(const Dims& a, const Dims& b, bool trans_a, bool trans_
 }
 
 // ---- MatMulEx: op(a) op(b) * alpha, output dtype `to`
-// ----------------------------------------------------------------
 
 Status InferMatMulEx(InferContext& c) {
   AMPC_ASSIGN(Dims dims, ProductDims(c.in(0).dims, c.in(1).dims, c.attrs.Int("trans_a") != 0,
@@ -134,7 +133,6 @@ ir::ValueId Flatten(ir::Builder& b, ir::ValueId v) {
 }
 
 // ---- MatMul
-// ----------------------------------------------------------------------------------------------------------
 
 Status GradMatMul(GradContext& g) {
   const Dims da = AsMatrix(g.type(g.x(0)).dims, true), db = AsMatrix(g.type(g.x(1)).dims, false);
@@ -168,7 +166,6 @@ Status LowerMatMul(LowerContext& c) {
 }
 
 // ---- Gemm
-// ------------------------------------------------------------------------------------------------------------
 
 Status GradGemm(GradContext& g) {
   const bool ta = g.attrs().Int("transA") != 0, tb = g.attrs().Int("transB") != 0;

@@ -20,7 +20,6 @@ void EmitCopy(LowerContext& c, Operand x, Operand y, int64_t offset, std::vector
 }
 
 // ---- Transpose
-// -------------------------------------------------------------------------------------------------------
 
 std::vector<int64_t> Permutation(const Attrs& attrs, size_t rank) {
   std::vector<int64_t> perm = attrs.Ints("perm");
@@ -62,7 +61,6 @@ Status LowerTranspose(LowerContext& c) {
 }
 
 // ---- Slice
-// -----------------------------------------------------------------------------------------------------------
 
 // What a Slice reads, per axis: first index and step. Lengths are the output's dims.
 struct Window {
@@ -160,7 +158,6 @@ Status LowerSlice(LowerContext& c) {
 }
 
 // ---- Split, Concat
-// ---------------------------------------------------------------------------------------------------
 
 Status GradSplit(GradContext& g) {
   if (!g.Needs(0)) return {};
@@ -215,7 +212,6 @@ Status LowerConcat(LowerContext& c) {
 }
 
 // ---- Expand, Pad
-// -----------------------------------------------------------------------------------------------------
 
 Status GradExpand(GradContext& g) {
   if (g.Needs(0)) g.Set(0, g.dy());  // Set sums the broadcast axes
@@ -332,7 +328,6 @@ Status LowerPad(LowerContext& c) {
 }
 
 // ---- Gather
-// ----------------------------------------------------------------------------------------------------------
 
 Status GradGather(GradContext& g) {
   if (!g.Needs(0)) return {};
@@ -382,7 +377,6 @@ Result<std::string> BodyGatherGrad(const BodyContext& c) {
 }
 
 // ---- change of layout
-// ------------------------------------------------------------------------------------------------
 
 Status LowerToLayout(LowerContext& c) {
   const TensorDesc& x = c.desc(c.in(0));

@@ -169,7 +169,6 @@ Status GradBatchNorm(GradContext& g) {
 }
 
 // ---- BatchNormTrain: x, scale, bias, mean, var -> y, mean', var', batch mean, inverse deviation
-// -----------------------
 
 Status InferBatchNormTrain(InferContext& c) {
   const ir::TensorType& x = c.in(0);
@@ -248,7 +247,6 @@ Result<std::string> BodyBatchNormTrain(const BodyContext& c) {
 }
 
 // ---- BatchNormGrad: x, dy, scale, batch mean, inverse deviation -> dx, dscale, dbias
-// ----------------------------------
 
 Status InferBatchNormGrad(InferContext& c) {
   c.outputs = {c.in(1), c.in(2), c.in(2)};

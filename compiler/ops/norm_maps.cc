@@ -25,7 +25,6 @@ Operand Reduced(LowerContext& c, std::string_view op, const std::vector<int64_t>
 }
 
 // ---- LpNormalization: x over its norm along one axis; 0 where that is 0
-// ---------------------------------------------------------------------------------
 
 Status CheckLp(const Attrs& attrs, std::span<const ir::TensorType* const> inputs) {
   if (const int64_t p = attrs.Int("p", 2); p != 1 && p != 2)
@@ -57,7 +56,6 @@ Status GradLp(GradContext& g) {
 }
 
 // ---- MeanVarianceNormalization: (x - mean) / (deviation + 1e-9) over `axes`
-// -------------------------------------------------------------------------------
 
 std::vector<int64_t> MvnAxes(const Attrs& attrs, size_t rank) {
   std::vector<int64_t> axes = attrs.Ints("axes", {0, 2, 3});
@@ -115,7 +113,6 @@ Status GradMvn(GradContext& g) {
 
 // ---- LRN: x / (bias + alpha * a)^beta, a = the mean of x^2 over `size` neighbouring channels,
 // those beyond the ends counted as 0: an average pool along the channels of [N, 1, C, positions]
-// ----------------------------------------------------------------------------------
 
 Status CheckLrn(const Attrs& attrs, std::span<const ir::TensorType* const> inputs) {
   if (inputs[0]->rank() < 2)

@@ -83,7 +83,6 @@ struct Traits {
 };
 
 // ---- types
-// ---------------------------------------------------------------------------------------------------------
 
 struct InferContext {
   const Attrs& attrs;
@@ -122,7 +121,6 @@ inline Result<int64_t> CheckedAxis(int64_t axis, size_t rank) {
 }
 
 // ---- gradients
-// -----------------------------------------------------------------------------------------------------
 
 /// What a gradient rule sees of one node. Rules are written with the builder: they read x(i), y(i),
 /// dy(i) and Set(i, dx).
@@ -162,7 +160,6 @@ using GradFn = Status (*)(GradContext&);
 Status NoGradient(GradContext&);
 
 // ---- lowering
-// ------------------------------------------------------------------------------------------------------
 
 /// A tensor while lowering: an index into the tensors of the program that is being made; kNone =
 /// left out.
@@ -200,7 +197,6 @@ class LowerContext {
 using LowerFn = Status (*)(LowerContext&);
 
 // ---- the row
-// -------------------------------------------------------------------------------------------------------
 
 struct OpDef;
 /// Types and attributes of the node for which a body is written.

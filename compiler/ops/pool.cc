@@ -50,7 +50,6 @@ Attrs Window(const Attrs& attrs, const Dims& x, const Dims& y) {
 }
 
 // ---- MaxPool
-// ---------------------------------------------------------------------------------------------------------
 
 Status LowerMaxPool(LowerContext& c) {
   const bool indices = c.num_outputs() > 1 && c.out(1) != ir::kNone;
@@ -162,10 +161,61 @@ std::string WindowText(const Attrs& a, const Dims& x, const Dims& y) {
 
 int64_t Plane(const Dims& dims) { return NumElements(std::span(dims).subspan(2)); }
 
+// onnxruntime wants padding smaller than the window, which a dilated one that hangs over the end,
+// or SAME, can ask for more than.
+bool PadsReachKernel(const Attrs& a) {
+  const std::vector<int64_t> kernel = a.Ints("kernel_shape"), pads = a.Ints("pads");
+  for (size_t i = 0; i < pads.size(); ++i) {
+    if (pads[i] >= kernel[i % kernel.size()]) return true;
+  }
+  return false;
+}
+
+// The pool over w padded with -inf; r, the position in the padded plane, axis by axis as the one in
+// the plane. It lies inside but where all of a window is -inf.
+std::string PaddedMaxPoolText(const Attrs& attrs, const Dims& x, const Dims& y) {
+  const std::vector<int64_t> pads = attrs.Ints("pads");
+  const size_t n = pads.size() / 2;
+  std::vector<int64_t> all(2 * x.size(), 0);
+  Dims wide = x;
+  for (size_t i = 0; i < n; ++i) {
+    all[2 + i] = pads[i];
+    all[x.size() + 2 + i] = pads[n + i];
+    wide[2 + i] += pads[i] + pads[n + i];
+  }
+  Attrs inner = attrs;
+  inner.Set("pads", std::vector<int64_t>(2 * n, 0));
+  std::string t =
+      ScalarText("minus", -1, "w") + ScalarText("none", 0, "w") +
+      fmt::format(
+          "low = Div (minus, none)\nwp = Constant <value_ints = [{}]> ()\nwide = Pad (w, wp, low)\n"
+          "m, i = MaxPool <{}> (wide)\nn = Constant <value_int = {}> ()\nq{} = Mod (i, n)\n"
+          "zero = Constant <value_int = 0> ()\n",
+          ListText(all), WindowText(inner, wide, y), Plane(wide), n);
+  int64_t stride = 1;
+  for (size_t i = n; i-- > 0;) {
+    t += fmt::format(
+        "d{0} = Constant <value_int = {1}> ()\nc{0} = Mod (q{2}, d{0})\nq{0} = Div (q{2}, d{0})\n"
+        "b{0} = Constant <value_int = {3}> ()\nf{0} = Sub (c{0}, b{0})\n"
+        "e{0} = Constant <value_int = {4}> ()\ng{0} = Clip (f{0}, zero, e{0})\n"
+        "s{0} = Constant <value_int = {5}> ()\nh{0} = Mul (g{0}, s{0})\n",
+        i, wide[2 + i], i + 1, pads[i], x[2 + i] - 1, stride);
+    t += i + 1 == n ? fmt::format("a{0} = Identity (h{0})\n", i)
+                    : fmt::format("a{0} = Add (a{1}, h{0})\n", i, i + 1);
+    stride *= x[2 + i];
+  }
+  return t + "r = Identity (a0)\n";
+}
+
 // ONNX's Indices count through the whole tensor: the plane's part is the remainder.
 Result<std::string> BodyMaxPoolIndexed(const BodyContext& c) {
   const Dims &x = c.inputs[0]->dims, &y = c.outputs[0]->dims;
   const int compute = static_cast<int>(AccOf(c.inputs[0]->dtype));
+  if (PadsReachKernel(c.attrs)) {
+    return fmt::format("w = Cast <to = {}> (i0)\n", compute) + PaddedMaxPoolText(c.attrs, x, y) +
+           fmt::format("o0 = Cast <to = {}> (m)\no1 = Cast <to = 6> (r)\n",
+                       static_cast<int>(c.outputs[0]->dtype));
+  }
   return fmt::format(
       "w = Cast <to = {}> (i0)\nm, i = MaxPool <{}> (w)\nn = Constant <value_int = {}> ()\nr = Mod "
       "(i, n)\n"
@@ -189,7 +239,6 @@ Result<std::string> BodyMaxPoolGrad(const BodyContext& c) {
 }
 
 // ---- AveragePool, global pools
-// ---------------------------------------------------------------------------------------
 
 Status LowerAveragePool(LowerContext& c) {
   c.Call("pool_avg", Window(c.attrs(), c.desc(c.in(0)).dims, c.desc(c.out(0)).dims), {c.in(0)},

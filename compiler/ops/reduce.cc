@@ -123,7 +123,6 @@ Status GradProd(GradContext& g) {
 }
 
 // ---- ArgMax, ArgMin
-// --------------------------------------------------------------------------------------------------
 
 Status LowerArg(LowerContext& c, std::string_view op) {
   c.Call("arg_reduce",
@@ -137,7 +136,6 @@ Status LowerArgMax(LowerContext& c) { return LowerArg(c, "max"); }
 Status LowerArgMin(LowerContext& c) { return LowerArg(c, "min"); }
 
 // ---- own ReduceSum
-// ---------------------------------------------------------------------------------------------------
 
 Status InferOwnSum(InferContext& c) {
   const ir::TensorType& x = c.in(0);

@@ -37,7 +37,6 @@ void EmitAxes(LowerContext& c, const std::vector<AxisTaps>& taps, DType between,
 }
 
 // ---- Resize
-// ----------------------------------------------------------------------------------------------------------
 
 Status LowerResize(LowerContext& c) {
   const auto known = [&](size_t i) -> Result<const HostTensor*> {
@@ -77,7 +76,6 @@ Status GradResize(GradContext& g) {
 }
 
 // ---- Interpolate
-// -----------------------------------------------------------------------------------------------------
 
 Status InferInterpolate(InferContext& c) {
   auto taps = ReadTaps(c.attrs, c.in(0).dims);

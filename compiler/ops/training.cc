@@ -27,7 +27,6 @@ std::vector<Operand> Outputs(LowerContext& c) {
 int Number(DType t) { return static_cast<int>(t); }
 
 // ---- UnscaleCheck: [scale], g1..gn -> u1..un, found_inf, norm
-// ----------------------------------------------------------
 
 Status InferUnscaleCheck(InferContext& c) {
   c.outputs.clear();
@@ -82,7 +81,6 @@ Result<std::string> BodyUnscaleCheck(const BodyContext& c) {
 }
 
 // ---- ClipNorm: norm, max_norm, g1..gn -> g * min(1, max_norm / (norm + 1e-6))
-// -----------------------------------------
 
 Status InferClipNorm(InferContext& c) {
   c.outputs.clear();
@@ -108,7 +106,6 @@ Result<std::string> BodyClipNorm(const BodyContext& c) {
 }
 
 // ---- Sgd
-// ---------------------------------------------------------------------------------------------------------------
 
 // Operands before the lists.
 constexpr size_t kSgdScalars = 6;    // found_inf, lr, momentum, dampening, weight_decay, first
@@ -211,7 +208,6 @@ Result<std::string> BodyAdam(const BodyContext& c) {
 }
 
 // ---- ScalerUpdate
-// ------------------------------------------------------------------------------------------------------
 
 // x0 scale, x1 growth tracker, x2 hysteresis tracker, x3 consecutive skips, x4 found_inf, then
 // double scalars: x5 growth factor, x6 backoff factor, x7 growth interval, x8 min, x9 max, x10

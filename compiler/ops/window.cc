@@ -30,12 +30,11 @@ Result<std::vector<WindowAxis>> ReadWindow(const Attrs& attrs, const Dims& x,
     return BadInput("E0107", "a window of {} axes (kernel_shape) for an input of {}", n,
                     ToString(x));
   }
-  if (std::any_of(kernel.begin(), kernel.end(), [](int64_t k) { return k < 1; }))
-    return BadInput("E0107", "a window of {}", ToString(kernel));
-  // Two of them multiplied fit into 63 bits.
+  // Two lengths multiplied fit into 63 bits.
   const auto large = [](int64_t d) { return d > std::numeric_limits<int32_t>::max(); };
-  if (std::any_of(kernel.begin(), kernel.end(), large) ||
-      std::any_of(x.begin() + 2, x.end(), large)) {
+  if (std::any_of(kernel.begin(), kernel.end(), [&](int64_t k) { return k < 1 || large(k); }))
+    return BadInput("E0107", "a window of {}", ToString(kernel));
+  if (std::any_of(x.begin() + 2, x.end(), large)) {
     return Unsupported("E0102",
                        "a window of {} over an input of {}: axes of up to 2^31 - 1 are "
                        "supported",

@@ -4,8 +4,9 @@
 //
 // Forward: a task is a block of queries of one head; keys pass by, with a running maximum and sum.
 // Backward: a task is one head of keys with all queries that read it, so every gradient is summed
-// by one thread in one order. All sums are fp32 over at most kKeys terms at a time. What products
-// read is floats or pairs of bf16 (kernels/cpu/attention.h); places are counted in words.
+// by one thread in one order. All sums are fp32 over at most kKeys terms at a time. Where q, k, v
+// and dy are bf16 and the processor multiplies pairs of them, the products of two of them do that;
+// weights and score gradients stay fp32, so that rounding them adds no error of its own.
 
 #include <cmath>
 
@@ -50,7 +51,7 @@ class Forward final : public PreparedKernel {
         blocks_(CeilDiv(tiles_.t, kQueries)) {
     Floats f;
     kt_ = f.Take(tiles_.Columns(tiles_.s, tiles_.d));
-    v_ = f.Take(tiles_.Words(tiles_.s) * tiles_.ep);
+    v_ = f.Take(tiles_.s * tiles_.ep);
     q_ = f.Take(kQueries * tiles_.dp);
     scores_ = f.Take(kQueries * kTileRow);
     y_ = f.Take(kQueries * tiles_.ep);
@@ -109,13 +110,10 @@ class Forward final : public PreparedKernel {
   /// Scores become weights under a new maximum; sums under the old one are scaled.
   void AddKeys(const Tile& at, float* work, float* max, float* sum) const {
     const VecOps& vec = tiles_.vec();
-    const PairOps* pairs = tiles_.pairs();
     const int64_t padded = Padded(at.keys);
     for (int64_t i = 0; i < at.queries; ++i) {
       float *row = work + scores_ + i * kTileRow, *y = work + y_ + i * tiles_.ep;
-      const float here = pairs != nullptr
-                             ? pairs->max(row, padded)
-                             : vec.row_reduce[static_cast<int>(RowOp::kMax)](row, padded);
+      const float here = vec.row_reduce[static_cast<int>(RowOp::kMax)](row, padded);
       const float top = here > max[i] || here != here ? here : max[i];
       if (top == -INFINITY) {
         std::fill_n(row, padded, 0.0f);
@@ -127,11 +125,10 @@ class Forward final : public PreparedKernel {
         vec.scale(y, factor, y, tiles_.ep);
       }
       max[i] = top;
-      sum[i] +=
-          pairs != nullptr ? pairs->exp_sum(row, top, padded) : vec.exp_sum(row, top, row, padded);
+      sum[i] += vec.exp_sum(row, top, row, padded);
     }
-    tiles_.Multiply(work + scores_, kTileRow, 1, work + v_ + tiles_.Words(at.key) * tiles_.ep,
-                    tiles_.ep, work + y_, tiles_.ep, at.queries, tiles_.ep, at.keys, true);
+    tiles_.Multiply(work + scores_, kTileRow, 1, work + v_ + at.key * tiles_.ep, tiles_.ep,
+                    work + y_, tiles_.ep, at.queries, tiles_.ep, at.keys, true);
   }
 
   void Finish(std::span<void* const> outputs, int64_t head, const Tile& at, float* y,
@@ -171,19 +168,18 @@ class Backward final : public PreparedKernel {
     Floats f;
     kt_ = f.Take(n.Columns(n.s, n.d));
     vt_ = f.Take(n.Columns(n.s, n.e));
-    k_ = f.Take(n.Words(n.s) * n.dp);
+    k_ = f.Take(n.s * n.dp);
     dk_ = f.Take(n.s * n.dp);
     dv_ = f.Take(n.s * n.ep);
     q_ = f.Take(n.t * n.LeftRow(n.d));
     dq_ = f.Take(n.t * n.dp);
     dy_ = f.Take(n.t * n.LeftRow(n.e));
-    right_q_ = n.pairs() != nullptr ? f.Take(n.Words(n.t) * n.dp) : q_;
-    right_dy_ = n.pairs() != nullptr ? f.Take(n.Words(n.t) * n.ep) : dy_;
+    right_q_ = n.pairs() != nullptr ? f.Take(n.t * n.dp) : q_;
+    right_dy_ = n.pairs() != nullptr ? f.Take(n.t * n.ep) : dy_;
     dot_ = f.Take(n.t);
     y_ = f.Take(n.pairs() == nullptr ? kQueries * n.ep : 0);
     p_ = f.Take(kQueries * kTileRow);
     ds_ = f.Take(kQueries * kTileRow);
-    turned_ds_ = n.pairs() != nullptr ? f.Take(n.Words(kQueries) * kTileRow) : ds_;
     capped_ = f.Take(n.softcap() != 0 ? kQueries * kTileRow : 0);
     floats_ = f.total();
   }
@@ -310,9 +306,8 @@ class Backward final : public PreparedKernel {
     const int64_t padded = Padded(at.keys);
     n.ScoreTile(at, left.q + at.query * n.LeftRow(n.d), work + kt_ + n.ColumnsAt(at.key, n.d), mask,
                 p, capped);
-    n.Multiply(left.dy + at.query * n.LeftRow(n.e), n.LeftRow(n.e), 1,
-               work + vt_ + n.ColumnsAt(at.key, n.e), kTileRow, ds, kTileRow, at.queries, padded,
-               n.e, false);
+    n.MultiplyStored(left.dy + at.query * n.LeftRow(n.e), work + vt_ + n.ColumnsAt(at.key, n.e), ds,
+                     at.queries, padded, n.e);
     for (int64_t i = 0; i < at.queries; ++i) {
       float* ds_row = ds + i * kTileRow;
       OneRow(lse[i], factors[i], work[dot_ + at.query + i], p + i * kTileRow, ds_row, padded);
@@ -329,8 +324,6 @@ class Backward final : public PreparedKernel {
     if (lse == -INFINITY) {  // no key counts
       std::fill_n(p, padded, 0.0f);
       n.vec().softmax_bwd(p, ds, dot, ds, padded);
-    } else if (n.pairs() != nullptr) {
-      n.pairs()->softmax_bwd(p, lse, factor, dot, ds, padded);
     } else {
       n.vec().exp_sum(p, lse, p, padded);
       if (factor != 1) n.vec().scale(p, factor, p, padded);
@@ -341,32 +334,20 @@ class Backward final : public PreparedKernel {
   /// The tile's shares of the gradients.
   void AddTile(const Tile& at, float* work) const {
     const AttentionTiles& n = tiles_;
-    float *p = work + p_, *ds = work + ds_, *turned_ds = work + turned_ds_;
-    const auto add_dq = [&](const float* left) {
-      n.Multiply(left, kTileRow, 1, work + k_ + n.Words(at.key) * n.dp, n.dp,
-                 work + dq_ + at.query * n.dp, n.dp, at.queries, n.dp, at.keys, true);
-    };
-    if (n.pairs() != nullptr) {
-      const int64_t padded = Padded(at.keys);
-      n.pairs()->round_pairs(p, at.queries, padded, kTileRow, p);
-      n.pairs()->round_pairs(ds, at.queries, padded, kTileRow, turned_ds);
-      // The gradients of a query's scores add up to 0: what its keys have in common cancels, but
-      // not the errors of rounding. So here, and only here, what rounding takes is added, too.
-      n.pairs()->split_rows(ds, at.queries, padded, kTileRow);
-      add_dq(ds + padded / 2);
-    }
-    add_dq(ds);
-    n.Multiply(turned_ds, 1, kTileRow, work + right_q_ + n.Words(at.query) * n.dp, n.dp,
-               work + dk_ + at.key * n.dp, n.dp, at.keys, n.dp, at.queries, true);
-    n.Multiply(p, 1, kTileRow, work + right_dy_ + n.Words(at.query) * n.ep, n.ep,
-               work + dv_ + at.key * n.ep, n.ep, at.keys, n.ep, at.queries, true);
+    float *p = work + p_, *ds = work + ds_;
+    n.Multiply(ds, kTileRow, 1, work + k_ + at.key * n.dp, n.dp, work + dq_ + at.query * n.dp, n.dp,
+               at.queries, n.dp, at.keys, true);
+    n.Multiply(ds, 1, kTileRow, work + right_q_ + at.query * n.dp, n.dp, work + dk_ + at.key * n.dp,
+               n.dp, at.keys, n.dp, at.queries, true);
+    n.Multiply(p, 1, kTileRow, work + right_dy_ + at.query * n.ep, n.ep, work + dv_ + at.key * n.ep,
+               n.ep, at.keys, n.ep, at.queries, true);
   }
 
   AttentionTiles tiles_;
   DType y_type_, dy_type_, types_[3] = {};
   bool mask_grad_;
   int threads_;
-  int64_t kt_, vt_, k_, dk_, dv_, q_, dq_, dy_, right_q_, right_dy_, dot_, y_, p_, ds_, turned_ds_;
+  int64_t kt_, vt_, k_, dk_, dv_, q_, dq_, dy_, right_q_, right_dy_, dot_, y_, p_, ds_;
   int64_t capped_, floats_;
 };
 

@@ -5,11 +5,10 @@
 // Scores are made in tiles of kQueries x kKeys that stay in the L2 cache; nothing of size T * S
 // leaves it. Operands are laid out in the workspace once per head, rows padded to whole vectors.
 //
-// The terms of all products are floats (VecOps::product) or, where every operand is bf16 and the
-// processor multiplies them, pairs of bf16 in a word of the same size (PairOps::product): then a
-// product has half as many words to add up, and weights and their gradients are rounded to bf16
-// before they are multiplied, as flash attention does (for dq, what rounding takes is added again).
-// Sums, scores and softmax are fp32 in both.
+// Products of two stored operands (q k, dy v) add up floats (VecOps::product) or, where every
+// operand is bf16 and the processor multiplies them, pairs of bf16 in a word of the same size
+// (PairOps::product), half as many. Products with weights or gradients of scores add up floats:
+// rounded to bf16 these would differ from what the op means by more than the order of sums does.
 
 #include "kernels/cpu/common.h"
 #include "kernels/cpu/vec/pairs.h"
@@ -19,7 +18,6 @@ namespace ampc::cpu {
 inline constexpr int64_t kQueries = 64, kKeys = 128;
 /// From row to row of a tile: no power of two, so that rows do not share sets of the L1 cache.
 inline constexpr int64_t kTileRow = kKeys + 16;
-static_assert(kKeys <= kLongestRow);
 
 /// Rounded up to whole vectors of every instruction set.
 inline int64_t Padded(int64_t n) { return CeilDiv(n, 16) * 16; }
@@ -70,8 +68,7 @@ class AttentionTiles {
   /// `factor`.
   const float* ReadLeft(DType type, const void* x, int64_t first, int64_t rows, int64_t length,
                         float factor, float* out) const;
-  /// The same rows as a right operand, terms down the columns: [Words(rows), Padded(length)], the
-  /// padding is 0.
+  /// The same rows as floats, a right operand of weights: [rows, Padded(length)], the padding is 0.
   void ReadRight(DType type, const void* x, int64_t first, int64_t rows, int64_t length,
                  float* out) const;
   /// The same, transposed, kKeys rows at a time: [tile, Words(length), kTileRow].
@@ -84,10 +81,13 @@ class AttentionTiles {
   int64_t ColumnsAt(int64_t key, int64_t length) const {
     return key / kKeys * Words(length) * kTileRow;
   }
-  /// y (+)= a x over k terms.
+  /// y (+)= a x over k terms, all floats.
   void Multiply(const float* a, int64_t a_row, int64_t a_column, const float* x, int64_t x_row,
-                float* y, int64_t y_row, int64_t m, int64_t n, int64_t k, bool add,
-                float alpha = 1) const;
+                float* y, int64_t y_row, int64_t m, int64_t n, int64_t k, bool add) const;
+  /// A tile y = alpha times m left rows (ReadLeft) times n columns (ReadColumns) of k terms. alpha
+  /// is 1 where terms are floats.
+  void MultiplyStored(const float* rows, const float* columns, float* y, int64_t m, int64_t n,
+                      int64_t k, float alpha = 1) const;
 
   /// Row `row` of `out` = x * factor.
   void WriteRow(DType type, const float* x, int64_t length, float factor, void* out,

@@ -74,8 +74,7 @@ void AttentionTiles::MaskRow(const Tile& at, int64_t i, const float* values, flo
 void AttentionTiles::ScoreTile(const Tile& at, const float* q, const float* kt, const void* mask,
                                float* scores, float* capped) const {
   const int64_t padded = Padded(at.keys);
-  Multiply(q, LeftRow(d), 1, kt, kTileRow, scores, kTileRow, at.queries, padded, d, false,
-           late_scale());
+  MultiplyStored(q, kt, scores, at.queries, padded, d, late_scale());
   float block[kKeys];
   const float* values = nullptr;
   for (int64_t i = 0; i < at.queries; ++i) {
@@ -122,9 +121,7 @@ const float* AttentionTiles::ReadLeft(DType type, const void* x, int64_t first, 
 
 void AttentionTiles::ReadRight(DType type, const void* x, int64_t first, int64_t rows,
                                int64_t length, float* out) const {
-  if (pairs_ == nullptr) return ReadRows(type, x, first, rows, length, 1, out);
-  pairs_->pair_rows(static_cast<const uint16_t*>(x) + first * length, rows, length, Padded(length),
-                    out);
+  ReadRows(type, x, first, rows, length, 1, out);
 }
 
 void AttentionTiles::ReadColumns(DType type, const void* x, int64_t first, int64_t rows,
@@ -153,8 +150,14 @@ void AttentionTiles::ReadColumns(DType type, const void* x, int64_t first, int64
 
 void AttentionTiles::Multiply(const float* a, int64_t a_row, int64_t a_column, const float* x,
                               int64_t x_row, float* y, int64_t y_row, int64_t m, int64_t n,
-                              int64_t k, bool add, float alpha) const {
-  const ProductArgs args = {a, x, y, a_row, a_column, x_row, y_row, m, n, Words(k), add};
+                              int64_t k, bool add) const {
+  vec_.product({a, x, y, a_row, a_column, x_row, y_row, m, n, k, add});
+}
+
+void AttentionTiles::MultiplyStored(const float* rows, const float* columns, float* y, int64_t m,
+                                    int64_t n, int64_t k, float alpha) const {
+  const ProductArgs args = {rows,     columns, y, LeftRow(k), 1,    kTileRow,
+                            kTileRow, m,       n, Words(k),   false};
   if (pairs_ != nullptr) return pairs_->product(args, alpha);
   vec_.product(args);
 }

@@ -208,6 +208,8 @@ FORMS = {
     "softmax of rank 1": ("y = LogSoftmax <axis = 0> (w)", [4], [4]),
     "sum to rank 0": ("h = Mul (x, w) y = ReduceSum <keepdims = 0> (h)", [4], []),
     "weight of rank 0": ("y = Mul (x, w)", [], [2, 4]),
+    "max pool over the end": (POOLED.format("MaxPool <kernel_shape = [2], strides = [3], dilations = [2], ceil_mode = 1>"), [4], [1, 2, 2]),
+    "max pool to the same": (POOLED.format('MaxPool <kernel_shape = [2], dilations = [3], auto_pad = "SAME_LOWER">'), [4], [1, 2, 4]),
     "lp pool over the end": (POOLED.format("LpPool <kernel_shape = [2], strides = [3], dilations = [2], ceil_mode = 1>"), [4], [1, 2, 2]),
     "average pool over the end": (POOLED.format("AveragePool <kernel_shape = [2], strides = [3], ceil_mode = 1>"), [4], [1, 2, 2]),
 }

@@ -71,23 +71,16 @@ TEST_F(CpuPairs, ProductsOfRowsWithColumnsAgreeWithDouble) {
   }
 }
 
-TEST_F(CpuPairs, RowsAndColumnsOfAnyLengthArePaired) {
+TEST_F(CpuPairs, ColumnsOfAnyLengthArePaired) {
   for (int64_t rows : {1, 2, 3, 16}) {
     for (int64_t n : {1, 2, 15, 16, 31, 32, 33, 47, 64}) {
       const Halves x = Numbers(rows * n, 3);
       const auto element = [&](int64_t i, int64_t c) {
         return i < rows && c < n ? static_cast<float>(Value(x, i * n + c)) : 0.0f;
       };
-      const int64_t padded = Padded(n);
-      Floats paired(static_cast<size_t>((rows + 1) / 2 * padded), NAN);
-      Pairs()->pair_rows(x.data(), rows, n, padded, paired.data());
       Floats columns(static_cast<size_t>((n + 1) / 2 * kStride), NAN);
       Pairs()->pair_columns(x.data(), rows, n, kStride, columns.data());
       for (int half : {0, 1}) {
-        for (int64_t i = 0; i < (rows + 1) / 2; ++i) {
-          for (int64_t c = 0; c < padded; ++c)
-            EXPECT_EQ(Half(paired, i * padded + c, half), element(2 * i + half, c));
-        }
         for (int64_t c = 0; c < (n + 1) / 2; ++c) {
           for (int64_t i = 0; i < 16; ++i)
             EXPECT_EQ(Half(columns, c * kStride + i, half), element(i, 2 * c + half));
@@ -99,65 +92,6 @@ TEST_F(CpuPairs, RowsAndColumnsOfAnyLengthArePaired) {
       EXPECT_NEAR(static_cast<double>(found), dot, 1e-5);
     }
   }
-}
-
-TEST_F(CpuPairs, TilesAreRoundedAndSplit) {
-  for (int64_t rows : {1, 2, 5}) {
-    for (int64_t n : {16, 48, 128}) {
-      Floats x(static_cast<size_t>(rows * kStride));
-      for (size_t i = 0; i < x.size(); ++i) x[i] = std::sin(static_cast<float>(i)) * 1e3f;
-      x[1] = INFINITY;
-      Floats paired(x.size(), NAN), split = x, halves(x.size());
-      Pairs()->round_pairs(x.data(), rows, n, kStride, paired.data());
-      Pairs()->split_rows(split.data(), rows, n, kStride);
-      for (int64_t i = 0; i < rows; ++i) {
-        for (int64_t j = 0; j < n; ++j) {
-          const float v = x[static_cast<size_t>(i * kStride + j)];
-          const float rounded = FloatFromBFloat16(BFloat16FromFloat(v));
-          const int half = static_cast<int>(j % 2);
-          EXPECT_EQ(Half(paired, i / 2 * kStride + j, static_cast<int>(i % 2)), rounded);
-          EXPECT_EQ(Half(split, i * kStride + j / 2, half), rounded);
-          const float rest = Half(split, i * kStride + (n + j) / 2, half);
-          EXPECT_EQ(rest, std::isinf(v) ? 0 : FloatFromBFloat16(BFloat16FromFloat(v - rounded)));
-        }
-      }
-      if (rows % 2 != 0) {
-        EXPECT_EQ(Half(paired, rows / 2 * kStride, 1), 0);
-      }
-      Pairs()->round_pairs(x.data(), rows, n, kStride, x.data());  // in place
-      for (int64_t i = 0; i < (rows + 1) / 2; ++i) {
-        EXPECT_EQ(
-            std::memcmp(&x[static_cast<size_t>(i * kStride)],
-                        &paired[static_cast<size_t>(i * kStride)], static_cast<size_t>(n) * 4),
-            0);
-      }
-    }
-  }
-}
-
-TEST_F(CpuPairs, WeightsAgreeWithDouble) {
-  Floats x = {0, -1, -0.3f, -20, -88, -104, -INFINITY, -7, -2, -3, -4, -5, -6, -50, -60, -99};
-  EXPECT_EQ(Pairs()->max(x.data(), 16), 0);
-  const float shift = 0.25f;
-  Floats p = x, d(16, 3.0f), rounded = x;
-  Pairs()->softmax_bwd(p.data(), shift, 0.5f, 1, d.data(), 16);
-  const float total = Pairs()->exp_sum(rounded.data(), shift, 16);
-  double sum = 0;
-  for (int64_t i = 0; i < 16; ++i) {
-    const auto at = static_cast<size_t>(i);
-    const double e = std::exp(static_cast<double>(x[at]) - 0.25);
-    sum += e;
-    EXPECT_NEAR(static_cast<double>(p[at]), e / 2, 1e-6 * e + 1e-44);
-    EXPECT_EQ(d[at], p[at] * 2);
-    EXPECT_NEAR(static_cast<double>(Half(rounded, i / 2, static_cast<int>(i % 2))), e,
-                0x1p-8 * e + 1e-38);
-  }
-  EXPECT_NEAR(static_cast<double>(total), sum, 1e-6);
-  EXPECT_EQ(Half(rounded, 3, 0), 0);  // -inf
-
-  x[5] = NAN;
-  EXPECT_TRUE(std::isnan(Pairs()->max(x.data(), 16)));
-  EXPECT_TRUE(std::isnan(Pairs()->exp_sum(x.data(), 0, 16)));
 }
 
 TEST_F(CpuPairs, ResultsAreScaledAndRoundedOnce) {

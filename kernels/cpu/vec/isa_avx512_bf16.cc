@@ -75,61 +75,9 @@ void Product(const ProductArgs& p, float alpha) {
 
 // ---- words ----
 
-/// Elements i to i + 16 of n, zeros behind them, each in a word of its own.
-inline __m512i LoadApart(const uint16_t* x, int64_t i, int64_t n) {
-  if (i + kW <= n)
-    return _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(x + i)));
-  const auto mask = static_cast<__mmask16>(i < n ? (1 << (n - i)) - 1 : 0);
-  return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, x + i));
-}
-
-void PairRows(const uint16_t* x, int64_t rows, int64_t n, int64_t padded, float* words) {
-  for (int64_t i = 0; i < rows; i += 2, words += padded) {
-    const uint16_t *first = x + i * n, *second = first + n;
-    for (int64_t j = 0; j < padded; j += kW) {
-      __m512i word = LoadApart(first, j, n);
-      if (i + 1 < rows)
-        word = _mm512_or_si512(word, _mm512_slli_epi32(LoadApart(second, j, n), 16));
-      _mm512_storeu_si512(words + j, word);
-    }
-  }
-}
-
-void RoundPairs(const float* x, int64_t rows, int64_t n, int64_t stride, float* words) {
-  for (int64_t i = 0; i < rows; i += 2, words += stride) {
-    const float *first = x + i * stride, *second = first + stride;
-    for (int64_t j = 0; j < n; j += kW) {
-      const auto low = (__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(first + j));
-      __m512i word = _mm512_cvtepu16_epi32(low);
-      if (i + 1 < rows) {
-        const auto high = (__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(second + j));
-        word = _mm512_or_si512(word, _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16));
-      }
-      _mm512_storeu_si512(words + j, word);
-    }
-  }
-}
-
-/// Sixteen floats rounded to the 32 bytes at y, which may be those of floats already read.
+/// Sixteen floats rounded to the 32 bytes at y.
 inline void StoreRounded(void* y, __m512 v) {
   _mm256_storeu_si256(static_cast<__m256i*>(y), (__m256i)_mm512_cvtneps_pbh(v));
-}
-
-void SplitRows(float* x, int64_t rows, int64_t n, int64_t stride) {
-  for (int64_t i = 0; i < rows; ++i, x += stride) {
-    float row[kLongestRow];  // the words take the places of the floats
-    std::memcpy(row, x, static_cast<size_t>(n) * sizeof(float));
-    for (int64_t j = 0; j < n; j += kW) {
-      const __m512 v = _mm512_loadu_ps(row + j);
-      const auto high = (__m256i)_mm512_cvtneps_pbh(v);
-      const auto back = (__m512)_mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16);
-      const __m512 rest = _mm512_sub_ps(v, back);
-      // Infinity less itself is no rest.
-      const __mmask16 finite = _mm512_cmp_ps_mask(rest, rest, _CMP_ORD_Q);
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(x + j / 2), high);
-      StoreRounded(x + (n + j) / 2, _mm512_maskz_mov_ps(finite, rest));
-    }
-  }
 }
 
 /// Sixteen rows of sixteen words become sixteen columns.
@@ -183,8 +131,6 @@ void RoundScaled(const float* x, float factor, int64_t n, uint16_t* y) {
   _mm256_mask_storeu_epi16(y + i, static_cast<__mmask16>((1 << (n - i)) - 1), low);
 }
 
-// ---- softmax ----
-
 float Dot(const uint16_t* x, const uint16_t* y, int64_t n) {
   __m512 sum = _mm512_setzero_ps();
   for (int64_t i = 0; i < n; i += 2 * kW) {
@@ -195,67 +141,13 @@ float Dot(const uint16_t* x, const uint16_t* y, int64_t n) {
   return _mm512_reduce_add_ps(sum);
 }
 
-float Max(const float* x, int64_t n) {
-  __m512 max = _mm512_set1_ps(-__builtin_inff());
-  __mmask16 nan = 0;
-  for (int64_t i = 0; i < n; i += kW) {
-    const __m512 v = _mm512_loadu_ps(x + i);
-    max = _mm512_max_ps(max, v);
-    nan |= _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
-  }
-  return nan != 0 ? __builtin_nanf("") : _mm512_reduce_max_ps(max);
-}
-
-/// exp, for weights that are rounded to bf16: the polynomial of math.inc, with fused operations.
-inline __m512 Exp(__m512 x) {
-  // -inf would make the remainder NaN; from here on the result is 0. A NaN passes as second
-  // operand.
-  x = _mm512_max_ps(_mm512_set1_ps(-200.0f), x);
-  const __m512 k = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)),
-                                        _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-  __m512 r = _mm512_fnmadd_ps(k, _mm512_set1_ps(0.693359375f), x);
-  r = _mm512_fmadd_ps(k, _mm512_set1_ps(2.12194440e-4f), r);
-  __m512 p = _mm512_fmadd_ps(r, _mm512_set1_ps(1.394111647e-03f), _mm512_set1_ps(8.363181236e-03f));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(4.166637522e-02f));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.666657697e-01f));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(5.000000027e-01f));
-  p = _mm512_fmadd_ps(_mm512_mul_ps(r, r), p, r);
-  return _mm512_scalef_ps(_mm512_add_ps(p, _mm512_set1_ps(1.0f)), k);
-}
-
-float ExpSum(float* x, float shift, int64_t n) {
-  const __m512 s = _mm512_set1_ps(shift);
-  __m512 sum = _mm512_setzero_ps();
-  for (int64_t i = 0; i < n; i += kW) {
-    const __m512 y = Exp(_mm512_sub_ps(_mm512_loadu_ps(x + i), s));
-    sum = _mm512_add_ps(sum, y);
-    StoreRounded(x + i / 2, y);
-  }
-  return _mm512_reduce_add_ps(sum);
-}
-
-void SoftmaxBackward(float* p, float shift, float factor, float a, float* d, int64_t n) {
-  const __m512 s = _mm512_set1_ps(shift), f = _mm512_set1_ps(factor), b = _mm512_set1_ps(a);
-  for (int64_t i = 0; i < n; i += kW) {
-    const __m512 weight = _mm512_mul_ps(Exp(_mm512_sub_ps(_mm512_loadu_ps(p + i), s)), f);
-    _mm512_storeu_ps(p + i, weight);
-    _mm512_storeu_ps(d + i, _mm512_mul_ps(_mm512_sub_ps(_mm512_loadu_ps(d + i), b), weight));
-  }
-}
-
 }  // namespace
 
 const PairOps kPairOps = {
     .product = Product,
-    .pair_rows = PairRows,
-    .round_pairs = RoundPairs,
-    .split_rows = SplitRows,
     .pair_columns = PairColumns,
     .round_scaled = RoundScaled,
-    .max = Max,
     .dot = Dot,
-    .exp_sum = ExpSum,
-    .softmax_bwd = SoftmaxBackward,
 };
 
 }  // namespace ampc::cpu::pairs_avx512

@@ -58,3 +58,18 @@ save("beside", [node("MatMul", ["x", "W"], ["m"]), node("Add", ["m", "b"], ["a"]
 # Through a sequence.
 save("sequence", [node("MatMul", ["x", "W"], ["a"]), node("SplitToSequence", ["a", "size"], ["s"], axis=1), node("SequenceAt", ["s", "first"], ["y"])],
      {"W": weight(3, 4), "size": np.array(2), "first": np.array(0)}, [("x", [2, 3])], [("y", [2, 2])])
+# Parameters of one element: the bias of a layer with one output, the slope of a PRelu; no scale that is multiplied with.
+save("single", [node("MatMul", ["x", "W"], ["m"]), node("Add", ["m", "bias"], ["a"]), node("PRelu", ["a", "slope"], ["p"]), node("Mul", ["p", "scale"], ["y"])],
+     {"W": weight(3, 1), "bias": weight(1), "slope": weight(1), "scale": weight(1)}, [("x", [2, 5, 3])], [("y", [2, 5, 1])])
+# What a loop gathers in a sequence.
+body = helper.make_graph([node("Gather", ["W", "i"], ["row"]), node("SequenceInsert", ["s", "row"], ["s_out"]), node("Identity", ["c"], ["c_out"])], "body",
+                         [value("i", [], TensorProto.INT64), value("c", [], TensorProto.BOOL), helper.make_tensor_sequence_value_info("s", TensorProto.FLOAT, None)],
+                         [value("c_out", [], TensorProto.BOOL), helper.make_tensor_sequence_value_info("s_out", TensorProto.FLOAT, None)])
+graph = helper.make_graph(
+    [node("SequenceEmpty", [], ["none"]), node("Loop", ["count", "", "none"], ["rows"], body=body),
+     node("SequenceInsert", ["rows", "x", "first"], ["more"]), node("SequenceErase", ["more", "last"], ["kept"]),
+     node("ConcatFromSequence", ["kept"], ["y"], axis=0, new_axis=1)],
+    "g", [value("x", [3])], [value("y", [4, 3])],
+    [numpy_helper.from_array(weight(4, 3), "W"), numpy_helper.from_array(np.array(4), "count"), numpy_helper.from_array(np.array(0), "first"),
+     numpy_helper.from_array(np.array(-1), "last")])
+onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10), FOLDER / "gathered.onnx")
