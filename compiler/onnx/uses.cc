@@ -125,21 +125,21 @@ bool IsIdentity(const onnx::NodeProto& node) {
   return node.op_type() == "Identity" && DomainOf(node.domain()).empty();
 }
 
-// Whether a body of the node reads the value as a running statistic, itself or copied.
-bool StatisticInBodies(const onnx::NodeProto& node, std::string_view name) {
+// Whether a body of the node reads one of the names as a running statistic, itself or copied. Each
+// body is looked at once.
+bool StatisticInBodies(const onnx::NodeProto& node, const std::set<std::string_view>& names) {
   for (const auto& attribute : node.attribute()) {
     if (!attribute.has_g()) continue;
-    std::unordered_set<std::string_view> names = {name};
+    std::set<std::string_view> same = names;
+    for (const auto& input : attribute.g().input()) same.erase(input.name());  // another value
     for (const auto& inner : attribute.g().node()) {
       const OpDef* row = FindOp(DomainOf(inner.domain()), inner.op_type());
       for (int i = 0; i < inner.input_size(); ++i) {
-        if (!names.contains(inner.input(i))) continue;
+        if (!same.contains(inner.input(i))) continue;
         if (row != nullptr && HasBit(row->statistic_slots, i)) return true;
-        if (IsIdentity(inner)) names.insert(inner.output(0));
+        if (IsIdentity(inner)) same.insert(inner.output(0));
       }
-      for (const std::string* captured : CapturedNames(inner)) {
-        if (names.contains(*captured) && StatisticInBodies(inner, *captured)) return true;
-      }
+      if (StatisticInBodies(inner, same)) return true;
     }
   }
   return false;
@@ -214,7 +214,7 @@ class Tracer {
       return;
     }
     SlotFacts facts = FactsOf(node, *body.opsets, site.slot);
-    if (site.slot == kInBody) facts.statistic = StatisticInBodies(node, site.inside);
+    if (site.slot == kInBody) facts.statistic = StatisticInBodies(node, {site.inside});
     if (facts.looks_through) {  // the first output comes first
       for (int i = node.output_size(); i-- > 0;) {
         if (IsOutput(body, node.output(i))) CountOutput(use);
