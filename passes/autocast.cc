@@ -260,9 +260,7 @@ class Autocaster {
     const DType t = g_.type(node.inputs[i]).dtype;
     return t == DType::kFloat32 || IsLow(t);
   }
-  static bool KeptFp32(const OpDef& op, size_t i) {
-    return i < 32 && (op.fp32_slots >> i & 1) != 0;
-  }
+  static bool KeptFp32(const OpDef& op, size_t i) { return HasSlot(op.fp32_slots, i); }
 
   // Operands that decide the widest dtype: all, except those that PyTorch's 0-dim rule leaves out.
   DType Widest(const ir::Node& node) const {

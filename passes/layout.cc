@@ -60,12 +60,12 @@ class LayoutAssigner {
   bool HasChannels(const ir::Node& node, size_t i) const {
     const ir::TensorType& t = g_.type(node.inputs[i]);
     if (t.rank() < 3) return false;
-    if (node.op->channel_slots != 0) return i < 32 && (node.op->channel_slots >> i & 1) != 0;
+    if (node.op->channel_slots != 0) return HasSlot(node.op->channel_slots, i);
     return t.dims == g_.type(FirstOutput(node)).dims;
   }
   static bool OutputHasChannels(const ir::Node& node, size_t i) {
     if (node.op->channel_slots == 0) return true;
-    return i < 32 && (node.op->channel_outputs >> i & 1) != 0;
+    return HasSlot(node.op->channel_outputs, i);
   }
   static ValueId FirstOutput(const ir::Node& node) {
     for (ValueId v : node.outputs) {

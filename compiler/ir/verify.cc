@@ -520,7 +520,7 @@ std::span<const Invariant> Invariants() { return kInvariants; }
 std::optional<size_t> MissingInput(const OpDef& op, std::span<const ValueId> inputs) {
   const size_t needed = op.in.max >= kVariadic ? inputs.size() : static_cast<size_t>(op.in.min);
   for (size_t i = 0; i < std::min(needed, inputs.size()); ++i) {
-    const bool optional = i < 32 && (op.optional_slots >> i & 1) != 0;
+    const bool optional = HasSlot(op.optional_slots, i);
     if (inputs[i] == kNone && !optional) return i;
   }
   return std::nullopt;

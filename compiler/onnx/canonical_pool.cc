@@ -4,6 +4,7 @@
 
 #include "compiler/onnx/canonical.h"
 #include "compiler/onnx/source.h"
+#include "compiler/ops/window.h"
 
 namespace ampc {
 namespace {
@@ -82,13 +83,10 @@ Status CheckWindow(const Attrs& attrs, const Dims& x) {
                   ToString(x));
 }
 
-// AveragePool's padding has to be smaller than its window, which a dilated one that hangs over the
-// end, or SAME, can ask for more than: then x is padded with zeros before.
+// Where AveragePool's padding would reach its window's length, x is padded with zeros before.
 ValueId PaddedWhereWide(CanonicalContext& c, ValueId x, const std::vector<int64_t>& kernel,
                         std::vector<int64_t>& pads) {
-  bool wide = false;
-  for (size_t i = 0; i < pads.size(); ++i) wide = wide || pads[i] >= kernel[i % kernel.size()];
-  if (!wide || c.b.failed()) return x;
+  if (!PadsReachKernel(pads, kernel) || c.b.failed()) return x;
   std::vector<int64_t> all(4 + pads.size(), 0);
   const auto half = static_cast<int64_t>(kernel.size());
   std::copy_n(pads.begin(), half, all.begin() + 2);

@@ -8,6 +8,7 @@
 // also the value of a Constant node. --freeze subtracts.
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "compiler/onnx/source.h"
@@ -30,40 +31,37 @@ bool Any(const SourceTensor& tensor, bool SourceUse::*which) {
                      [&](const SourceUse& u) { return u.*which; });
 }
 
-// Whether a use reads the tensor itself as a running statistic; Identity nodes are looked through.
-bool ReadsStatistic(const SourceModel& source, const SourceUse& use) {
-  if (use.node < 0 || use.slot < 0 || use.slot >= 32) return false;
-  const onnx::NodeProto& node = source.graph().node(use.node);
-  const OpDef* row = FindOp(DomainOf(node.domain()), node.op_type());
-  return row != nullptr && (row->statistic_slots >> use.slot & 1) != 0;
+// Inputs of nodes, as {node, slot}, at which an initializer stands; Identity nodes are looked
+// through.
+using Reads = std::set<std::pair<int, int>>;
+
+Reads ReadsOf(const SourceModel& source) {
+  Reads reads;
+  for (const SourceTensor& tensor : source.tensors()) {
+    for (const SourceUse& use : tensor.uses) reads.emplace(use.node, use.slot);
+  }
+  return reads;
 }
 
 // Why no step updates a statistic, with a comma in front, or "". BatchNormalization updates all of
 // its statistics or none, and those that are computed have no place to be kept in.
-std::string WhyNotUpdated(const SourceModel& source, const SourceTensor& tensor) {
+std::string WhyNotUpdated(const SourceModel& source, const Reads& reads,
+                          const SourceTensor& tensor) {
   std::string why;
   for (const SourceUse& use : tensor.uses) {
     if (!use.statistic) continue;
-    if (!ReadsStatistic(source, use)) {  // a body, a function, or an op that moves its elements
-      const bool moved = use.node >= 0 && use.slot >= 0 &&
-                         source.FindFunction(source.graph().node(use.node)) == nullptr;
-      if (!moved) return "";
-      why = fmt::format(", not updated: read through {}",
-                        DescribeNode(source.graph().node(use.node), source.opsets()));
+    if (use.node < 0 || use.slot < 0) return "";  // a body reads it
+    const onnx::NodeProto& node = source.graph().node(use.node);
+    if (source.FindFunction(node) != nullptr) return "";
+    const OpDef* row = FindOp(DomainOf(node.domain()), node.op_type());
+    if (row == nullptr || !HasSlot(row->statistic_slots, static_cast<size_t>(use.slot))) {
+      why = fmt::format(", not updated: read through {}", DescribeNode(node, source.opsets()));
       continue;
     }
-    const onnx::NodeProto& node = source.graph().node(use.node);
-    const OpDef* row = FindOp(DomainOf(node.domain()), node.op_type());
     std::string computed;
     for (int i = 0; i < node.input_size() && computed.empty(); ++i) {
-      if ((row->statistic_slots >> i & 1) == 0) continue;
-      const bool kept =
-          std::any_of(source.tensors().begin(), source.tensors().end(), [&](const SourceTensor& t) {
-            return std::any_of(t.uses.begin(), t.uses.end(), [&](const SourceUse& u) {
-              return u.node == use.node && u.slot == i;
-            });
-          });
-      if (!kept) computed = node.input(i);
+      if (HasSlot(row->statistic_slots, static_cast<size_t>(i)) && !reads.contains({use.node, i}))
+        computed = node.input(i);
     }
     if (computed.empty()) return "";
     why = fmt::format(", not updated: '{}' beside it is no initializer", computed);
@@ -77,14 +75,14 @@ struct Standing {
   bool can_train = true;  // a name without wildcards can select it
 };
 
-Result<Standing> StandingOf(const SourceModel& source, SourceTensor& tensor) {
+Result<Standing> StandingOf(const SourceModel& source, const Reads& reads, SourceTensor& tensor) {
   if (!tensor.is_float())
     return Standing{fmt::format("its type is {}", Name(tensor.data.form.dtype)), false};
   if (tensor.uses.empty()) return Standing{"nothing reads it", false};
   if (Any(tensor, &SourceUse::statistic)) {
     return Standing{
         fmt::format("a running statistic ({}){}", FirstUse(tensor, &SourceUse::statistic),
-                    WhyNotUpdated(source, tensor)),
+                    WhyNotUpdated(source, reads, tensor)),
         false};
   }
   if (!Any(tensor, &SourceUse::differentiable)) {
@@ -245,9 +243,10 @@ Result<ValueScan> ScanOf(SourceTensor& tensor) {
 Status Classify(SourceModel& source, const CompileOptions& options, Diagnostics& diagnostics) {
   if (source.training() != nullptr) return ClassifyGiven(source, *source.training(), diagnostics);
   std::vector<SourceTensor>& tensors = source.tensors();
+  const Reads reads = ReadsOf(source);
   std::vector<Standing> standing;
   for (SourceTensor& tensor : tensors) {
-    AMPC_ASSIGN(Standing s, StandingOf(source, tensor));
+    AMPC_ASSIGN(Standing s, StandingOf(source, reads, tensor));
     standing.push_back(std::move(s));
   }
   std::vector<bool> selected(tensors.size(), false), frozen(tensors.size(), false);

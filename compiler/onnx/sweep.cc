@@ -247,7 +247,7 @@ Result<ValueId> Importer::Materialize(const SourceTensor& tensor) {
 Status Importer::KeepFp32Slots(SourceNode& source, const OpDef& op, ir::Builder& b) {
   if (op.statistic_slots == 0) return {};
   for (size_t i = 0; i < source.inputs.size() && i < 32; ++i) {
-    if ((op.fp32_slots >> i & 1) == 0 || source.inputs[i] == kNone) continue;
+    if (!HasSlot(op.fp32_slots, i) || source.inputs[i] == kNone) continue;
     if (auto it = state_behind_.find(source.inputs[i]); it != state_behind_.end()) {
       source.inputs[i] = it->second;
     } else if (IsLow(graph_->type(source.inputs[i]).dtype)) {

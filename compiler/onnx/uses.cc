@@ -35,8 +35,6 @@ bool LeavesFloats(const onnx::NodeProto& node) {
   });
 }
 
-bool HasBit(uint32_t slots, int slot) { return slot < 32 && (slots >> slot & 1) != 0; }
-
 // The slot as the op's schema describes it, or null.
 const onnx::OpSchema::FormalParameter* FormalOf(const onnx::NodeProto& node, const Opsets& opsets,
                                                 int slot) {
@@ -53,9 +51,12 @@ bool PassesGradient(const onnx::NodeProto& node, const Opsets& opsets, int slot)
   const std::string_view domain = DomainOf(node.domain());
   if (const OpDef* row = FindOp(domain, node.op_type()); row != nullptr) {
     if (row->grad == NoGradient || (row->traits.cast && LeavesFloats(node))) return false;
-    if (HasBit(row->statistic_slots | row->no_gradient_slots, slot)) return false;
+    if (HasSlot(row->statistic_slots | row->no_gradient_slots, static_cast<size_t>(slot)))
+      return false;
   }
-  if (domain.empty() && HasBit(CanonicalRowOf(node.op_type()).constant_slots, slot)) return false;
+  if (domain.empty() &&
+      HasSlot(CanonicalRowOf(node.op_type()).constant_slots, static_cast<size_t>(slot)))
+    return false;
   const auto* formal = FormalOf(node, opsets, slot);
   if (formal == nullptr) return true;
   const auto& types = formal->GetTypes();
@@ -68,7 +69,8 @@ bool PassesGradient(const onnx::NodeProto& node, const Opsets& opsets, int slot)
 // starts from, bounds and tables are not; a gradient passes through them to what computes them.
 bool IsParameterSlot(const onnx::NodeProto& node, const Opsets& opsets, int slot) {
   if (slot == kInBody) return true;
-  if (DomainOf(node.domain()).empty() && HasBit(CanonicalRowOf(node.op_type()).table_slots, slot))
+  if (DomainOf(node.domain()).empty() &&
+      HasSlot(CanonicalRowOf(node.op_type()).table_slots, static_cast<size_t>(slot)))
     return false;
   const auto* formal = FormalOf(node, opsets, slot);
   return formal == nullptr ||
@@ -85,7 +87,7 @@ SlotFacts FactsOf(const onnx::NodeProto& node, const Opsets& opsets, int slot) {
   }
   facts.where = fmt::format("{} input {}", OpWithVersion(node, opsets), slot);
   if (const OpDef* row = FindOp(DomainOf(node.domain()), node.op_type()); row != nullptr) {
-    facts.statistic = HasBit(row->statistic_slots, slot);
+    facts.statistic = HasSlot(row->statistic_slots, static_cast<size_t>(slot));
     facts.scalar = row->traits.arithmetic;
     facts.looks_through = slot == 0 && (row->traits.movement || row->traits.cast);
   }
@@ -136,7 +138,7 @@ bool StatisticInBodies(const onnx::NodeProto& node, const std::set<std::string_v
       const OpDef* row = FindOp(DomainOf(inner.domain()), inner.op_type());
       for (int i = 0; i < inner.input_size(); ++i) {
         if (!same.contains(inner.input(i))) continue;
-        if (row != nullptr && HasBit(row->statistic_slots, i)) return true;
+        if (row != nullptr && HasSlot(row->statistic_slots, static_cast<size_t>(i))) return true;
         if (IsIdentity(inner)) same.insert(inner.output(0));
       }
       if (StatisticInBodies(inner, same)) return true;

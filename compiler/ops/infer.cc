@@ -264,7 +264,7 @@ Result<std::vector<ir::TensorType>> InferByRow(const OpDef& op, const Attrs& att
 
 // Operand i stays fp32 beside a low slot 0.
 bool StaysFp32(const OpDef& op, std::span<const ir::TensorType* const> inputs, size_t i) {
-  return i < 32 && (op.fp32_slots >> i & 1) != 0 && inputs[i] != nullptr && inputs[0] != nullptr &&
+  return HasSlot(op.fp32_slots, i) && inputs[i] != nullptr && inputs[0] != nullptr &&
          IsLow(inputs[0]->dtype) && inputs[i]->dtype == DType::kFloat32;
 }
 

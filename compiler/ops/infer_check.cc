@@ -44,8 +44,8 @@ Status CheckLengths(const std::vector<ir::TensorType>& outputs) {
 // What has channels-last form like slot 0 has its batch, a channel axis and as many spatial axes.
 Status CheckChannelLayout(const OpDef& op, const ir::TensorType& x,
                           const std::vector<ir::TensorType>& outputs) {
-  for (size_t i = 0; i < outputs.size() && i < 32 && (op.channel_slots & 1) != 0; ++i) {
-    if ((op.channel_outputs >> i & 1) == 0) continue;
+  for (size_t i = 0; i < outputs.size() && HasSlot(op.channel_slots, 0); ++i) {
+    if (!HasSlot(op.channel_outputs, i)) continue;
     const Dims& y = outputs[i].dims;
     if (y.size() == x.dims.size() && (y.empty() || y[0] == x.dims[0])) continue;
     return BadInput("E0107", "output {} would have dims {}, which do not fit the input's {}", i,

@@ -41,14 +41,6 @@ std::string ComputedStatistic(const ir::Graph& graph, const ir::Node& node) {
   return "";
 }
 
-// A statistic that is known as one only here (a body reads it) is no parameter.
-void BecomeStatistic(ir::Module& module, ir::StateId s) {
-  ir::StateVar& state = module.state(s);
-  if (!state.trainable) return;
-  state.trainable = false;
-  state.role = ir::Role::kStatistic;
-}
-
 bool UsesBatchStatistics(const ir::Graph& graph, const ir::Node& node, Mode mode) {
   switch (mode) {
     case Mode::kTrain:
@@ -104,7 +96,6 @@ Status SetBatchNormMode(ir::Graph& graph, ir::NodeId id, ir::Builder& b,
   std::vector<ir::ValueId> inputs = node.inputs;
   for (size_t i = 3; i < 5 && computed.empty(); ++i) {
     const ir::StateId s = StateOf(graph, inputs[i]);
-    BecomeStatistic(graph.module(), s);
     if (const ir::ValueId next = graph.FindNext(s); next != ir::kNone) inputs[i] = next;
   }
   const std::vector<ir::ValueId> outs =

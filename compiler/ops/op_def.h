@@ -284,6 +284,9 @@ struct OpDef {
   Traits traits = {};
 };
 
+/// Whether a set of slots (bit i: slot i) has slot i.
+constexpr bool HasSlot(uint32_t slots, size_t i) { return i < 32 && (slots >> i & 1) != 0; }
+
 /// True for an output that a node may lack (kNone). Beyond the least number they are optional, but
 /// not in a list of any number: each place in it counts.
 constexpr bool MayLackOutput(const OpDef& op, size_t i) {

@@ -161,16 +161,6 @@ std::string WindowText(const Attrs& a, const Dims& x, const Dims& y) {
 
 int64_t Plane(const Dims& dims) { return NumElements(std::span(dims).subspan(2)); }
 
-// onnxruntime wants padding smaller than the window, which a dilated one that hangs over the end,
-// or SAME, can ask for more than.
-bool PadsReachKernel(const Attrs& a) {
-  const std::vector<int64_t> kernel = a.Ints("kernel_shape"), pads = a.Ints("pads");
-  for (size_t i = 0; i < pads.size(); ++i) {
-    if (pads[i] >= kernel[i % kernel.size()]) return true;
-  }
-  return false;
-}
-
 // The pool over w padded with -inf; r, the position in the padded plane, axis by axis as the one in
 // the plane. It lies inside but where all of a window is -inf.
 std::string PaddedMaxPoolText(const Attrs& attrs, const Dims& x, const Dims& y) {
@@ -211,7 +201,7 @@ std::string PaddedMaxPoolText(const Attrs& attrs, const Dims& x, const Dims& y) 
 Result<std::string> BodyMaxPoolIndexed(const BodyContext& c) {
   const Dims &x = c.inputs[0]->dims, &y = c.outputs[0]->dims;
   const int compute = static_cast<int>(AccOf(c.inputs[0]->dtype));
-  if (PadsReachKernel(c.attrs)) {
+  if (PadsReachKernel(c.attrs.Ints("pads"), c.attrs.Ints("kernel_shape"))) {
     return fmt::format("w = Cast <to = {}> (i0)\n", compute) + PaddedMaxPoolText(c.attrs, x, y) +
            fmt::format("o0 = Cast <to = {}> (m)\no1 = Cast <to = 6> (r)\n",
                        static_cast<int>(c.outputs[0]->dtype));

@@ -6,6 +6,7 @@
 #include <limits>
 
 namespace ampc {
+
 std::string DescribeWindow(const WindowAxis& axis) {
   if (axis.dilation == 1) return fmt::format("a window of {}", axis.kernel);
   return fmt::format("a window of {} (kernel {}, dilation {})", axis.reach(), axis.kernel,
@@ -56,6 +57,13 @@ Result<std::vector<WindowAxis>> ReadWindow(const Attrs& attrs, const Dims& x,
   for (size_t i = 0; i < n; ++i)
     axes.push_back({x[i + 2], kernel[i], strides[i], dilations[i], pads[i], pads[i + n]});
   return axes;
+}
+
+bool PadsReachKernel(std::span<const int64_t> pads, std::span<const int64_t> kernel) {
+  for (size_t i = 0; i < pads.size(); ++i) {
+    if (pads[i] >= kernel[i % kernel.size()]) return true;
+  }
+  return false;
 }
 
 bool PadsToSame(const Attrs& attrs) {

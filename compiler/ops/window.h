@@ -30,6 +30,10 @@ Status CheckList(const Attrs& attrs, std::string_view name, size_t n, int64_t le
 Result<std::vector<WindowAxis>> ReadWindow(const Attrs& attrs, const Dims& x,
                                            std::span<const int64_t> kernel);
 
+/// Padding as long as the window (of `pads`, begins before ends), which onnxruntime refuses: a
+/// dilated window that hangs over the end asks for it, or SAME.
+bool PadsReachKernel(std::span<const int64_t> pads, std::span<const int64_t> kernel);
+
 /// auto_pad is SAME_UPPER or SAME_LOWER: every input has room.
 bool PadsToSame(const Attrs& attrs);
 

@@ -106,6 +106,8 @@ Status CheckFeeds(const Plan& plan) {
       return Violation("P0", "two feeds are named '{}'", f.name);
     if (f.desc.layout != Layout::kRowMajor)
       return Violation("P0", "feed '{}' is not row-major", f.name);
+    if (f.limit < 0 || (f.from_end && f.limit == 0))
+      return Violation("P0", "feed '{}' has limit {}", f.name, f.limit);
   }
   for (const HostTensor& t : plan.constants) {
     AMPC_TRY(CheckDesc("P0", "a constant", {t.dtype, t.dims}));

@@ -352,6 +352,15 @@ TEST(VerifyTest, P1FindsIndicesAndKernels) {
   ExpectViolation(plan, "P1");
 }
 
+TEST(VerifyTest, P0FindsRangesOfFeedsThatCannotBe) {
+  for (const int64_t limit : {int64_t{-1}, std::numeric_limits<int64_t>::min(), int64_t{0}}) {
+    Plan plan = TinyPlan();
+    plan.feeds[0].limit = limit;
+    plan.feeds[0].from_end = true;
+    ExpectViolation(plan, "P0");
+  }
+}
+
 TEST(VerifyTest, P2FindsTensorsOutsideOfTheirBuffer) {
   Plan plan = TinyPlan();
   plan.programs[0].tensors[0].byte_offset = 4;
